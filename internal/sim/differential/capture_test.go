@@ -63,7 +63,7 @@ func scripts(t *testing.T) map[string]string {
 		if name == "server" || name == "grant" { // parts of others
 			continue
 		}
-		if name == "swap" || name == "look" { // of locks that are no mutexes, and of lists, which the simulation does not play
+		if name == "swap" || name == "foreign" { // of locks that are no mutexes or not ours, which the simulation does not play
 			continue
 		}
 		if found[name] == "" {

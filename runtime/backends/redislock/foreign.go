@@ -2,14 +2,21 @@ package redislock
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
+
+//go:embed foreign.lua
+var foreignSource string
+
+var foreignScript = newScript(0, foreignSource)
 
 // askForString is how long a waiter leaves a string alone: its owner tells nobody that it
 // deletes it.
@@ -23,37 +30,45 @@ func (b *Backend) besideForeign(ctx context.Context, a *driver.Acquisition, w *w
 		return nil, err
 	}
 	waits := b.options.WaitForStrings && a.Mode.Kind == 0
-	look := lookScript.on(a.Key)
-	look.patient, look.asks = a.Queue, true
-	s, failed := b.look(ctx, look)
+	look := foreignScript.on(a.Key).with("")
+	look.patient = a.Queue
+	c, _, failed := b.run(ctx, look)
 	switch {
 	case failed != nil && !waits:
 		return nil, err
-	case errors.Is(failed, errNoAnswer): // the attempt itself was answered: it took nothing
+	case errors.Is(failed, driver.ErrIndeterminate): // the attempt itself was answered: it took nothing
 		return &driver.HeldError{}, nil
 	case failed != nil:
 		return nil, failed
-	case s.kind == "none" && !waits:
+	}
+	held := &driver.HeldError{RetryAfter: time.Millisecond}
+	if _, gone := c.reply.value.(int64); gone && waits {
+		return held, nil
+	}
+	numbers, text := c.reply.list()
+	kind, more, ok := strings.Cut(text, "=")
+	if !ok || len(numbers) != 1 {
 		return nil, err
 	}
-	lock := s.hashLock(a.Key)
-	if s.kind == "none" || a.Mode.Kind == 0 && lock != nil && lock.Kind == 0 && s.left >= 0 {
-		return &driver.HeldError{RetryAfter: time.Millisecond}, nil // it has gone, or a mutex has been taken since
+	left := numbers[0]
+	if a.Mode.Kind == 0 && kind == "hash" && ownerPattern.MatchString(more) && left >= 0 {
+		return held, nil // a mutex has been taken since
 	}
-	if !waits || s.kind != "string" || s.left < 0 || record.IsRecord(s.text) {
-		return nil, s.conflict(a)
+	if !waits || kind != "string" || left < 0 || record.IsRecord(more) {
+		return nil, conflict(a, kind, more, left)
 	}
-	held := &driver.HeldError{RetryAfter: max(s.left, time.Millisecond), Holder: "a string of another library"}
+	held.RetryAfter = max(time.Duration(left)*time.Millisecond, time.Millisecond)
+	held.Holder = "a string of another library"
 	if w != nil && held.RetryAfter > askForString {
 		time.AfterFunc(askForString-rand.N(askForString/4), w.notify)
 	}
 	return held, nil
 }
 
-// conflict says that s is at a's key.
-func (s *seen) conflict(a *driver.Acquisition) error {
-	is := s.looksLike()
-	if s.left < 0 && (s.kind == "string" || s.kind == "hash") {
+// conflict says what is at a's key, of which foreign.lua has told this.
+func conflict(a *driver.Acquisition, kind, more string, left int64) error {
+	is := looksLike(kind, more)
+	if left < 0 && (kind == "string" || kind == "hash") {
 		is += " which has no expiry,"
 	}
 	if a.Mode.Kind != 0 {
@@ -62,27 +77,28 @@ func (s *seen) conflict(a *driver.Acquisition) error {
 	return record.Beside(is, record.Mutex)
 }
 
-// looksLike says what a value is.
-func (s *seen) looksLike() string {
-	switch s.kind {
+// looksLike says what a value is: its type, and what foreign.lua tells of it.
+func looksLike(kind, more string) string {
+	switch kind {
 	case "string":
-		if noun := record.Noun(s.text); noun != "" {
+		if noun := record.Noun(more); noun != "" {
 			return noun
 		}
-		if _, err := strconv.ParseInt(s.text, 10, 64); err == nil {
+		if _, err := strconv.ParseInt(more, 10, 64); err == nil {
 			return "a number, as Redisson's semaphores keep their permits,"
 		}
 		return "a string, as SETNX libraries write,"
 	case "hash":
-		switch info := s.hashLock(""); {
-		case info == nil:
-			return "a hash that is no lock"
-		case info.Kind != 0:
+		if more == "mode" {
 			return "Redisson's read-write lock"
-		case info.Holders[0].Client == record.Client:
+		}
+		switch id := ownerPattern.FindStringSubmatch(more); {
+		case id == nil:
+			return "a hash that is no lock"
+		case id[1] == "8":
 			return record.Mutex
 		}
 		return "Redisson's mutex"
 	}
-	return "a " + s.kind
+	return "a " + kind
 }

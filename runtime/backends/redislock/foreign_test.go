@@ -84,7 +84,7 @@ func TestMutexAfterAString(t *testing.T) {
 		key, owner := newKey(t), lockerOn(t, newWaitingBackend(t, addr))
 		command(t, addr, "SET", key, "", "PX", "60000")
 		var held *lock.Hold
-		swap := before{script: lookScript, do: sync.OnceFunc(func() {
+		swap := before{script: foreignScript, do: sync.OnceFunc(func() {
 			command(t, addr, "DEL", key)
 			_, held = acquire(t, owner, nil, key)
 		})}

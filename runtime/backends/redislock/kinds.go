@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"strings"
 
+	"github.com/lockgen/lockgen/runtime/driver"
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
@@ -38,11 +39,11 @@ func (b store) Swap(ctx context.Context, w record.Write) (record.Answer, error) 
 	if err != nil {
 		return a, err
 	}
-	numbers, texts := c.reply.list()
-	if len(numbers) != 2 || len(texts) != 1 {
+	numbers, value := c.reply.list()
+	if len(numbers) != 2 {
 		return a, c.reply.senseless()
 	}
-	a.Done, a.Now, a.Value = numbers[0] == 1, record.Time(numbers[1]), texts[0]
+	a.Done, a.Now, a.Value = numbers[0] == 1, record.Time(numbers[1]), value
 	if a.Done {
 		err = c.copied()
 		a.MayHaveRun = a.MayHaveRun || err != nil

@@ -1,22 +1,27 @@
 package redislock
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
 const (
-	scanPage = 250 // keys that one SCAN looks at, about
-	foreign  = "Redisson"
+	scanPage  = 250  // keys that one SCAN looks at, about
+	fewFields = 1000 // fields of a hash that is looked at: readers of Redisson, at most
+	foreign   = "Redisson"
 )
 
 // ownerPattern is what Redisson and this package write as the owner of a lock: a UUID, a colon
@@ -71,12 +76,12 @@ func (b *Backend) scan(ctx context.Context, c redis.UniversalClient, pattern, ki
 		if err != nil {
 			return yield(nil, b.advised(nil, err)) && false
 		}
-		all, err := b.lookAtAll(ctx, names)
+		infos, err := b.describe(ctx, c, names)
 		if err != nil {
-			return yield(nil, err) && false
+			return yield(nil, b.advised(nil, err)) && false
 		}
-		for i, s := range all {
-			if info := s.lock(names[i]); info != nil && !yield(info, nil) {
+		for _, info := range infos {
+			if info.lock != nil && !yield(info.lock, nil) {
 				return false
 			}
 		}
@@ -91,25 +96,14 @@ func (b *Backend) Lock(ctx context.Context, key string) (*driver.LockInfo, error
 	if b.unusable != nil {
 		return nil, b.unusable
 	}
-	s, err := b.look(ctx, lookAt(key))
-	if err != nil {
-		return nil, err
+	infos, err := b.describe(ctx, b.own, []string{key})
+	switch {
+	case err != nil:
+		return nil, b.advised(nil, err)
+	case infos[0].lock == nil && infos[0].kind != "none":
+		return nil, fmt.Errorf("%w: %s is a %s", driver.ErrConflict, key, infos[0].kind)
 	}
-	info := s.lock(key)
-	if info == nil && s.kind != "none" {
-		return nil, fmt.Errorf("%w: %s is a %s", driver.ErrConflict, key, s.kind)
-	}
-	return info, nil
-}
-
-// lookAtAll looks at keys at once. Of the servers that hold them each tells its own time.
-func (b *Backend) lookAtAll(ctx context.Context, keys []string) ([]*seen, error) {
-	all, errs, began := make([]*seen, len(keys)), make([]error, len(keys)), make([]*call, len(keys))
-	for i, key := range keys {
-		began[i] = lookAt(key)
-	}
-	b.each(ctx, began, func(i int) { all[i], errs[i] = b.look(ctx, began[i]) })
-	return all, cmp.Or(errs...)
+	return infos[0].lock, nil
 }
 
 // Break implements [driver.Inspector]. A mutex of Redisson is freed as one of this package;
@@ -142,4 +136,163 @@ func (b *Backend) Break(ctx context.Context, key, id string) error {
 		err = fmt.Errorf("%w: %s does not hold %s", driver.ErrLost, id, key)
 	}
 	return err
+}
+
+// found is what is at one key.
+type found struct {
+	kind string           // of the value; "none" is no value
+	lock *driver.LockInfo // nil: it is no lock
+}
+
+// look is what is asked about one key.
+type look struct {
+	kind           *redis.StatusCmd
+	left           *redis.DurationCmd
+	fields         *redis.ScanCmd   // of a hash
+	begins, record *redis.StringCmd // of a string
+	queue, waiting *redis.IntCmd
+	token          *redis.StringCmd
+}
+
+func ask(ctx context.Context, pipe redis.Pipeliner, key string) *look {
+	l := &look{
+		kind:   pipe.Type(ctx, key),
+		left:   pipe.PTTL(ctx, key),
+		fields: pipe.HScan(ctx, key, 0, "", fewFields),
+		begins: pipe.GetRange(ctx, key, 0, 17),
+	}
+	if k, err := keysOf(key); err == nil {
+		l.queue, l.token = pipe.ZCard(ctx, k.queue), pipe.Get(ctx, k.token)
+		tag, _ := tagged(key)
+		l.waiting = pipe.LLen(ctx, "redisson_lock_queue:"+tag)
+	}
+	return l
+}
+
+// describe looks at keys, in three round trips at most, by the time of clock. In a Cluster a key whose slot is on its way
+// may be at another master than the one that named it.
+func (b *Backend) describe(ctx context.Context, clock redis.UniversalClient, keys []string) ([]found, error) {
+	now, err := clock.Time(ctx).Result()
+	if err != nil {
+		return nil, err
+	}
+	all, pipe := make([]*look, len(keys)), b.own.Pipeline()
+	for i, key := range keys {
+		all[i] = ask(ctx, pipe, key)
+	}
+	if err := sendAll(ctx, pipe); err != nil {
+		return nil, err
+	}
+	out, values := make([]found, len(keys)), b.own.Pipeline()
+	for i, l := range all {
+		if err := l.refusal(); err != nil {
+			return nil, err
+		}
+		switch out[i].kind = l.kind.Val(); {
+		case out[i].kind == "string" && record.IsRecord(l.begins.Val()):
+			l.record = values.Get(ctx, keys[i])
+		case out[i].kind == "hash" && l.fields.Err() == nil && l.left.Val() > 0:
+			fields, _ := l.fields.Val()
+			out[i].lock = hashLock(keys[i], fields, l.left.Val())
+			l.complete(out[i].lock, now)
+		}
+	}
+	if values.Len() == 0 {
+		return out, nil
+	}
+	if err := sendAll(ctx, values); err != nil {
+		return nil, err
+	}
+	for i, l := range all {
+		if l.record == nil {
+			continue
+		}
+		if err := refusal(l.record); err != nil {
+			return nil, err
+		}
+		if l.record.Err() == nil { // else it has gone, or is something else by now
+			out[i].lock, _ = record.Describe(keys[i], l.record.Val(), record.Time(now.UnixMicro()))
+		}
+	}
+	return out, nil
+}
+
+// sendAll sends what pipe has. It returns an error if the commands have none of their own.
+func sendAll(ctx context.Context, pipe redis.Pipeliner) error {
+	cmds, err := pipe.Exec(ctx)
+	if isAnswer(err) && slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return cmd.Err() != nil }) {
+		return nil
+	}
+	return err // of the connection, also where the server refuses its user
+}
+
+// refusal returns an error if the server has refused to tell what there is at the key.
+func (l *look) refusal() error {
+	switch l.kind.Val() {
+	case "hash":
+		return refusal(l.left, l.fields)
+	case "string":
+		return refusal(l.begins)
+	}
+	return refusal(l.kind)
+}
+
+// refusal returns the error of the first of cmds that the server refused: not for what is at the key.
+func refusal(cmds ...redis.Cmder) error {
+	for _, cmd := range cmds {
+		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) && !redis.HasErrorPrefix(err, "WRONGTYPE") {
+			return err
+		}
+	}
+	return nil
+}
+
+// complete adds to a mutex what stands beside it. Its token is remembered for a while only,
+// as the last of those that the lease reserves.
+func (l *look) complete(info *driver.LockInfo, now time.Time) {
+	if info == nil || info.Kind != 0 || l.queue == nil {
+		return
+	}
+	info.Waiters = int(l.queue.Val() + l.waiting.Val())
+	if h := &info.Holders[0]; h.Client == record.Client {
+		h.Token, _ = strconv.ParseUint(l.token.Val(), 10, 64) // 0: it is not remembered
+		h.Since = record.ClockOf(h.Token, record.Time(now.UnixMicro()))
+	}
+}
+
+// hashLock returns the lock that a hash is which expires, or nil if it is none: fields are
+// its names and values in turn.
+func hashLock(key string, fields []string, left time.Duration) *driver.LockInfo {
+	info := &driver.LockInfo{Key: key}
+	mode := ""
+	for i := 0; i+1 < len(fields); i += 2 {
+		name, value := fields[i], fields[i+1]
+		if name == "mode" && (value == "read" || value == "write") {
+			mode = value
+			continue
+		}
+		id := ownerPattern.FindStringSubmatch(name)
+		if _, err := strconv.Atoi(value); id == nil || err != nil {
+			return nil
+		}
+		h := driver.Holder{ID: name, Left: left, Client: foreign}
+		if id[1] == "8" && id[2] == "" {
+			h.Client = record.Client
+		}
+		if h.Kind = driver.Read; id[2] != "" {
+			h.Kind = driver.Write
+		}
+		info.Holders = append(info.Holders, h)
+	}
+	switch {
+	case len(info.Holders) == 0:
+		return nil
+	case mode != "":
+		info.Kind, info.Waiters = driver.Read|driver.Write, -1
+		return info
+	case len(info.Holders) > 1:
+		return nil
+	}
+	info.Holders[0].Kind = 0
+	return info
 }

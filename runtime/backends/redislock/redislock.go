@@ -90,14 +90,14 @@ func (b *Backend) attemptAcquire(ctx context.Context, k keys, a *driver.Acquisit
 		held, err := b.besideForeign(ctx, a, w, err)
 		return nil, held, err
 	}
-	switch numbers, texts := c.reply.list(); {
+	switch numbers, holder := c.reply.list(); {
 	case c.reply.number() > 0:
-	case len(numbers) == 3 && len(texts) == 1:
+	case len(numbers) == 3:
 		a.MayBeGranted = a.MayBeGranted || a.Queue
 		if w != nil {
 			w.held(c.sent(), numbers[1], numbers[2] == 1, k.channel)
 		}
-		return nil, &driver.HeldError{RetryAfter: time.Duration(numbers[0]) * time.Millisecond, Holder: texts[0]}, nil
+		return nil, &driver.HeldError{RetryAfter: time.Duration(numbers[0]) * time.Millisecond, Holder: holder}, nil
 	case c.reply.value == "undone":
 		return nil, nil, errors.New("the acquisition was undone already")
 	default:

@@ -18,18 +18,18 @@ func (r reply) number() int64 {
 	return n
 }
 
-// list returns the numbers of a list, and the texts in it.
-func (r reply) list() (numbers []int64, texts []string) {
+// list returns the numbers of a list, and the text in it.
+func (r reply) list() (numbers []int64, text string) {
 	all, _ := r.value.([]any)
 	for _, one := range all {
 		switch one := one.(type) {
 		case int64:
 			numbers = append(numbers, one)
 		case string:
-			texts = append(texts, one)
+			text = one
 		}
 	}
-	return numbers, texts
+	return numbers, text
 }
 
 // owned returns ErrLost if the script says that the lock is not this owner's.

@@ -225,5 +225,5 @@ func TestNonsenseFromTheServer(t *testing.T) {
 
 // heldFor is the answer of acquire.lua while another process of ours has the lock.
 func heldFor(ms int) string {
-	return fmt.Sprintf("*4\r\n:%d\r\n:%d\r\n:0\r\n$0\r\n\r\n", ms, time.Now().UnixMicro())
+	return fmt.Sprintf("*3\r\n:%d\r\n:%d\r\n:0\r\n", ms, time.Now().UnixMicro())
 }

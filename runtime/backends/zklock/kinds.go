@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/backends/zklock/internal/client"
+	"github.com/lockgen/lockgen/runtime/driver"
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
