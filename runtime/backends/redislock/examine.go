@@ -38,7 +38,7 @@ func (b *batcher) examine(theirs func(context.Context, *redis.Conn) error, wary 
 		if err := memory.Err(); redis.HasErrorPrefix(err, "NOAUTH ") {
 			return &unfitError{err.Error()} // a script of many words would get another answer
 		}
-		facts, about := factsOf(memory.Val()), factsOf(server.Val())
+		facts, about := factsOf(memory), factsOf(server)
 		b.single.Store(hasAllKeys(facts, about))
 		b.asked.Store(true)
 		if about["redis_mode"] == "cluster" && !b.bySlot {
@@ -55,9 +55,12 @@ func (b *batcher) examine(theirs func(context.Context, *redis.Conn) error, wary 
 
 // factsOf reads what INFO answered: nothing if the server does not say, because we
 // have no right to ask, or it knows no such command.
-func factsOf(info string) map[string]string {
+func factsOf(info *redis.StringCmd) map[string]string {
 	facts := map[string]string{}
-	for line := range strings.Lines(info) {
+	if info.Err() != nil {
+		return facts
+	}
+	for line := range strings.Lines(info.Val()) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
 			facts[strings.Replace(name, "server_mode", "redis_mode", 1)] = value // as Valkey calls it
 		}

@@ -2,20 +2,11 @@ package redislock
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
-)
 
-var (
-	noteScript = newScript(0, "return call('GET', KEYS[1]) or ''\n")
-	// DEL would take a right more.
-	putScript = newScript(0, `if tonumber(ARGV[1]) > 0 then
-  call('SET', KEYS[1], ARGV[2] or '', 'PX', ARGV[1])
-else
-  call('PEXPIRE', KEYS[1], 0)
-end
-return 1
-`)
+	"github.com/redis/go-redis/v9"
 )
 
 // noteKey is where the note of this name is: a string.
@@ -26,26 +17,49 @@ func (b *Backend) PutNote(ctx context.Context, name, text string, ttl time.Durat
 	return b.put(ctx, noteKey(name), text, ttl)
 }
 
-// put has text at key for so long. If that is 0 or less, nothing is there any more.
+// put has text at key for so long, by one SET. If that is 0 or less, nothing is there any more.
 func (b *Backend) put(ctx context.Context, key, text string, ttl time.Duration) error {
-	if b.unusable != nil {
-		return b.unusable
-	}
-	_, _, err := b.run(ctx, putScript.on(key).with(ms(ttl), text))
+	_, err := b.note(ctx, func() (string, error) {
+		if ttl <= 0 {
+			return "", b.own.PExpire(ctx, key, 0).Err() // DEL would take a right more
+		}
+		return "", b.own.Set(ctx, key, text, ttl).Err()
+	})
 	return err
 }
 
 // Note implements [driver.Noter].
 func (b *Backend) Note(ctx context.Context, name string) (string, error) {
+	return b.note(ctx, func() (string, error) { return b.own.Get(ctx, noteKey(name)).Result() })
+}
+
+// note returns what call does.
+func (b *Backend) note(ctx context.Context, call func() (string, error)) (string, error) {
 	if b.unusable != nil {
 		return "", b.unusable
 	}
-	c := noteScript.on(noteKey(name))
-	c.asks = true
-	c, _, err := b.run(ctx, c)
-	if err != nil {
-		return "", err
+	answer, failed := within(ctx, call)
+	if failed != nil && !errors.Is(failed, redis.Nil) {
+		return "", explained(failed)
 	}
-	text, _ := c.reply.value.(string)
-	return text, nil
+	return answer, nil
+}
+
+// within returns what f does, or ctx's error if that ends before: go-redis looks at ctx only
+// before it waits for an answer.
+func within[T any](ctx context.Context, f func() (T, error)) (T, error) {
+	var value T
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		value, err = f()
+	}()
+	select {
+	case <-done:
+		return value, err
+	case <-ctx.Done():
+		var none T
+		return none, ctx.Err()
+	}
 }

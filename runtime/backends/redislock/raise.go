@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
@@ -33,8 +35,6 @@ func (b *Backend) RaiseToken(ctx context.Context, held driver.Lease, least uint6
 var errReplaced = fmt.Errorf("%w: behind a Sentinel or in a Cluster a replica without all locks may take the server's place; "+
 	"give the quorum clients of servers by themselves", driver.ErrInvalid)
 
-var infoScript = newScript(0, "return call('INFO', 'server')\n")
-
 // Incarnation implements [driver.Incarnated] for a server by itself, by INFO server.
 func (b *Backend) Incarnation(ctx context.Context) (driver.Incarnation, error) {
 	if b.unusable != nil {
@@ -43,14 +43,18 @@ func (b *Backend) Incarnation(ctx context.Context) (driver.Incarnation, error) {
 	if b.router.roams {
 		return driver.Incarnation{}, errReplaced
 	}
-	c := infoScript.on("lockgen:info")
-	c.asks = true
-	c, _, err := b.run(ctx, c)
+	l, err := b.router.of(ctx, "lockgen", route{}, false)
 	if err != nil {
 		return driver.Incarnation{}, err
 	}
-	text, _ := c.reply.value.(string)
-	facts := factsOf(text)
+	info, err := within(ctx, func() (*redis.StringCmd, error) {
+		info := l.client.Info(ctx, "server")
+		return info, info.Err()
+	})
+	if err != nil {
+		return driver.Incarnation{}, fmt.Errorf("INFO server: %w", err)
+	}
+	facts := factsOf(info)
 	seconds, err := strconv.Atoi(facts["uptime_in_seconds"])
 	if err != nil || facts["run_id"] == "" {
 		return driver.Incarnation{}, errors.New("INFO server does not say run_id and uptime_in_seconds")

@@ -101,9 +101,9 @@ func (f freeing) call(k keys, id string) *call {
 // isApart reports whether err says that some keys of a call are elsewhere.
 func isApart(err error) bool { return err != nil && strings.Contains(err.Error(), "TRYAGAIN ") }
 
-// runApart is run for a release or a renewal, which is made by the lock's own key if it must be. What
-// is not done then (unused tokens are not given back, nobody in the queue is told) is over within a
-// second by itself.
+// runApart is run for a release, an undo or a renewal, which is made by the lock's own key if it must
+// be. What stands at the other keys then ends by itself: nobody in the queue is told, but asks again
+// within a second, and unused tokens are not given back.
 func (b *Backend) runApart(ctx context.Context, first *call) (c *call, unanswered bool, err error) {
 	c, unanswered, err = b.run(ctx, first)
 	if !isApart(err) {

@@ -168,7 +168,8 @@ func TestUndoUnderWayBesideTheNext(t *testing.T) {
 	free(t, other.take(other.attempt("k", long)))
 }
 
-// S19, S74: a release that failed is called again, as a Locker does, and the node is gone then.
+// S19, S74: a release that fails goes on by itself, and the node is gone soon
+// after the servers answer again.
 func TestReleaseWithoutAConnection(t *testing.T) {
 	t.Parallel()
 	addr, root, p, c := proxied(t)
@@ -184,9 +185,8 @@ func TestReleaseWithoutAConnection(t *testing.T) {
 	require.Len(t, contenders(t, conn, root+"/k"), 1)
 	require.NotZero(t, remembered(c.Backend), "it is remembered as long as its node lives")
 	p.Accept()
-	free(t, l)
-	require.Empty(t, contenders(t, conn, root+"/k"))
-	require.Zero(t, remembered(c.Backend))
+	eventually(t, soon, "the node is gone, without another call", func() bool { return len(contenders(t, conn, root+"/k")) == 0 })
+	free(t, l) // says that it is done
 }
 
 // S98: nothing is remembered of what is over.

@@ -107,10 +107,14 @@ func (l *Lease) tell() {
 }
 
 // ReleaseBy is [driver.Lease.Release] by free, which reports whether the lease still had the lock,
-// and whether an attempt had no answer: then a later one may find that the lock is gone.
+// and whether an attempt had no answer: then a later one may find that the lock is gone, or that
+// the session has undone it.
 func (l *Lease) ReleaseBy(ctx context.Context, free func(context.Context) (had, mayHaveRun bool, err error)) error {
 	over := l.Deadline().Left() <= 0
 	if l.Closed() {
+		if l.freeing.Swap(false) {
+			return nil
+		}
 		return errNotHeld
 	}
 	had, mayHaveRun, err := free(ctx)
@@ -122,8 +126,8 @@ func (l *Lease) ReleaseBy(ctx context.Context, free func(context.Context) (had, 
 	}
 	l.Close()
 	l.on.Settle(l.Acquisition.ID)
-	switch {
-	case !had && !l.freeing.Load(): // else it was we who freed it
+	switch again := l.freeing.Swap(false); {
+	case !had && !again: // else it was we who freed it
 		return errGone
 	case over:
 		return errOver
