@@ -41,9 +41,8 @@ type Lease struct {
 }
 
 // NewLease returns a lease for a, which took the lock by the write with this revision. It lasts until
-// then. It uses the session until Close, or
-// until the session has ended at the server, which may be before the call. onClose, if it is not nil,
-// is called then.
+// then. It uses the session until Close, or until the session has ended at the server, which may be
+// before the call. onClose, if it is not nil, is called then.
 func (s *Session) NewLease(a *driver.Acquisition, revision uint64, until driver.Instant, onClose func()) *Lease {
 	l := &Lease{Acquisition: *a, on: s, onClose: onClose, first: revision << TokenBits, n: min(max(a.Tokens, 1), 1<<TokenBits)}
 	l.Acquisition.Queue = false

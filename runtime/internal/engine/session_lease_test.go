@@ -148,6 +148,12 @@ func TestReleaseBy(t *testing.T) {
 		require.False(t, cut.Closed())
 		require.NoError(t, release(cut, false, false, nil), "the first attempt has freed it")
 
+		undone := take("p:6")
+		require.ErrorIs(t, release(undone, true, true, errAway), errAway)
+		undone.Close() // as the session does that has undone it
+		require.NoError(t, release(undone, true, false, nil))
+		require.ErrorIs(t, release(undone, true, false, nil), driver.ErrLost, "it was released already")
+
 		refused := take("p:4")
 		require.ErrorIs(t, release(refused, false, false, errAway), errAway)
 		require.ErrorIs(t, release(refused, false, false, nil), driver.ErrLost)
