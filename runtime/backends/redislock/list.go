@@ -96,7 +96,14 @@ func (b *Backend) Lock(ctx context.Context, key string) (*driver.LockInfo, error
 	if b.unusable != nil {
 		return nil, b.unusable
 	}
-	infos, err := b.describe(ctx, b.own, []string{key})
+	var err error
+	clock := redis.UniversalClient(b.own)
+	if b.router.cluster() != nil {
+		if clock, err = b.router.master(ctx, key); err != nil {
+			return nil, b.advised(nil, err)
+		}
+	}
+	infos, err := b.describe(ctx, clock, []string{key})
 	switch {
 	case err != nil:
 		return nil, b.advised(nil, err)

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -251,4 +253,49 @@ func TestListWithAWrongPassword(t *testing.T) {
 	_, err := b.Lock(t.Context(), "key")
 	require.ErrorContains(t, err, "WRONGPASS")
 	require.NotErrorIs(t, err, driver.ErrConflict)
+}
+
+// In a Cluster a lock's times are by the clock of the node that has it.
+func TestListsByTheClockOfTheNode(t *testing.T) {
+	t.Parallel()
+	const owner = "5e2c8a5e-2f4e-8b53-9d5c-1c1d9f9f0a11:31"
+	bulk := func(s string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(s), s) }
+	node := func(key string, now time.Time) string {
+		return stub(t, func(args []string) string {
+			switch args[0] {
+			case "scan":
+				if args[len(args)-1] == "string" {
+					return "*2\r\n$1\r\n0\r\n*0\r\n"
+				}
+				return "*2\r\n$1\r\n0\r\n*1\r\n" + bulk(key)
+			case "time":
+				return "*2\r\n" + bulk(strconv.FormatInt(now.Unix(), 10)) + bulk(strconv.Itoa(now.Nanosecond()/1000))
+			case "type":
+				return "+hash\r\n"
+			case "hscan":
+				return "*2\r\n$1\r\n0\r\n*2\r\n" + bulk(owner) + bulk("1")
+			case "getrange":
+				return "-WRONGTYPE it is a hash\r\n"
+			case "get":
+				return bulk(strconv.FormatInt(4*now.UnixMicro(), 10))
+			case "pttl", "zcard", "llen":
+				return ":9000\r\n"
+			}
+			return unknownCommand
+		})
+	}
+	times := map[string]time.Time{"foo": time.Now().Add(time.Hour), "bar": time.Now()} // slots 12182 and 5061
+	b := New(clusterOf(t,
+		redis.ClusterSlot{End: 8191, Nodes: []redis.ClusterNode{{Addr: node("bar", times["bar"])}}},
+		redis.ClusterSlot{Start: 8192, End: 16383, Nodes: []redis.ClusterNode{{Addr: node("foo", times["foo"])}}}))
+	t.Cleanup(func() { _ = b.Close() })
+	all := list(t, b, "*")
+	require.Len(t, all, 2)
+	for key, now := range times {
+		one, err := b.Lock(t.Context(), key)
+		require.NoError(t, err)
+		for _, info := range []*driver.LockInfo{all[key], one} {
+			require.WithinDuration(t, now, info.Holders[0].Since, time.Millisecond, key)
+		}
+	}
 }
