@@ -2,6 +2,7 @@ package quorum
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -21,6 +22,7 @@ type queued struct {
 	mu     sync.Mutex
 	places map[string]bool // by ID
 	ids    []string        // that it has granted
+	late   time.Duration   // an Acquire
 	hangs  time.Duration   // an Undo
 	silent bool            // to all calls
 }
@@ -46,7 +48,10 @@ func (q *queued) answers(ctx context.Context, late time.Duration) error {
 }
 
 func (q *queued) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
-	if err := q.answers(ctx, 0); err != nil {
+	q.mu.Lock()
+	late := q.late
+	q.mu.Unlock()
+	if err := q.answers(ctx, late); err != nil {
 		return nil, err
 	}
 	l, err := q.Backend.Acquire(ctx, a)
@@ -86,6 +91,13 @@ func (q *queued) mute(silent bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.silent = silent
+}
+
+// granted returns the IDs that q has granted.
+func (q *queued) granted() []string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.Clone(q.ids)
 }
 
 func (q *queued) kept() int {
@@ -254,15 +266,21 @@ func TestGrantAtAFormerGateIsGivenBack(t *testing.T) {
 		require.NoError(t, former.Undo(t.Context(), &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000002:1"}))
 		for _, m := range b.members {
 			m.silent.Store(m.Backend == former)
+			if q := m.Backend.(*queued); q != former { // they are refused when it has granted
+				q.mu.Lock()
+				q.late = time.Millisecond
+				q.mu.Unlock()
+			}
 		}
 		require.NotNil(t, engine.HeldBy(ask()))
-		require.Len(t, former.ids, 2)
+		require.Len(t, former.granted(), 2)
 		for _, l := range held {
 			require.NoError(t, l.Release(t.Context(), 0))
 		}
 		require.NoError(t, ask())
-		require.Len(t, former.ids, 3)
-		require.NotEqual(t, former.ids[1], former.ids[2])
+		granted := former.granted()
+		require.Len(t, granted, 3)
+		require.NotEqual(t, granted[1], granted[2])
 		b.change(func() { require.Empty(t, b.under) })
 	})
 }
