@@ -10,8 +10,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// place is where it stands in an engine's queue.
-type place struct {
+// waiter is a Locker that stands in an engine's queue for a key.
+type waiter struct {
 	member *member
 	asked  driver.Acquisition
 }
@@ -35,7 +35,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	if err == nil {
 		delete(b.waiting, at)
 	} else if a.Queue && engine.HeldBy(err) != nil {
-		b.waiting[at] = place{e.member, *a}
+		b.waiting[at] = waiter{e.member, *a}
 	}
 	b.mu.Unlock()
 	if err != nil {

@@ -99,7 +99,7 @@ type Backend struct {
 	found   string                     // its text then
 	failed  bool                       // the last look has told nothing
 	former  map[*member]driver.Instant // until when an undo goes to these too
-	waiting map[engine.Place]place
+	waiting map[engine.Place]waiter
 }
 
 // New returns a Backend that takes locks at primary, or at one of standbys while a switch
@@ -111,7 +111,7 @@ type Backend struct {
 func New(primary driver.Backend, standbys []driver.Backend, options ...Options) *Backend {
 	b := &Backend{
 		group: engine.NewGroup("failover"), room: make(chan struct{}, 1), uuid: newUUID(),
-		former: map[*member]driver.Instant{}, waiting: map[engine.Place]place{},
+		former: map[*member]driver.Instant{}, waiting: map[engine.Place]waiter{},
 	}
 	for _, o := range options {
 		b.options = o

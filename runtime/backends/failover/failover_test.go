@@ -20,7 +20,7 @@ import (
 // opens it, and whoever waits tries again within a second.
 const resumes = 3*(200+200)*time.Millisecond + drain + 3*200*time.Millisecond + time.Second
 
-// The engine that grants is killed a hundred times under load: it refuses, hangs, forgets.
+// The engine that grants is killed again and again under load: it refuses, hangs, forgets.
 func TestKilledUnderLoad(t *testing.T) {
 	const kills = 36 // six of each kind of death and return
 	synctest.Test(t, func(t *testing.T) {

@@ -16,7 +16,7 @@ type lease struct {
 	key      string
 	ttl      time.Duration
 	first, n uint64
-	closed   bool // it is not renewed to go on, as with a delay: if it is lost, what is left of it stays
+	stays    bool // once lost, what is left of it is not given back: the lock has a delay, or no renewals
 
 	mu      sync.Mutex
 	parts   []*part
@@ -39,7 +39,7 @@ type part struct {
 }
 
 func newLease(b *Backend, a *driver.Acquisition, first uint64) *lease {
-	return &lease{backend: b, key: a.Key, ttl: a.TTL, first: first, n: a.Tokens, closed: a.NoRenewal, changed: make(chan struct{})}
+	return &lease{backend: b, key: a.Key, ttl: a.TTL, first: first, n: a.Tokens, stays: a.NoRenewal, changed: make(chan struct{})}
 }
 
 // join makes the grant of x part of l. It reports false if l is being released already.
@@ -129,7 +129,7 @@ func (l *lease) Release(ctx context.Context, last uint64) error {
 		l.backend.contend(l.key)
 	}
 	l.mu.Lock()
-	if l.closed && !l.freeing && l.keptLocked() < l.backend.majority {
+	if l.stays && !l.freeing && l.keptLocked() < l.backend.majority {
 		l.mu.Unlock()
 		return driver.ErrLost
 	}

@@ -132,12 +132,12 @@ func (r *round) results(ctx context.Context, majority int) []error {
 	return errs
 }
 
-// giveBack frees the lost leases where they are left, unless they stay closed. Their holders are told as
+// giveBack frees the lost leases where they are left, unless what is left stays. Their holders are told as
 // RenewAll returns: freed before, such a lock would have another holder while the others of the round are
 // waited for.
 func (r *round) giveBack(ctx context.Context, errs []error) {
 	for i, l := range r.leases {
-		if errs[i] != driver.ErrLost || l.closed {
+		if errs[i] != driver.ErrLost || l.stays {
 			continue
 		}
 		l.mu.Lock()

@@ -97,7 +97,7 @@ func (b *Backend) Lock(ctx context.Context, key string) (*driver.LockInfo, error
 		return nil, b.unusable
 	}
 	var err error
-	clock := redis.UniversalClient(b.own)
+	clock := redis.UniversalClient(b.own) // in a Cluster that of the node whose tokens and leases are told by it
 	if b.router.cluster() != nil {
 		if clock, err = b.router.master(ctx, key); err != nil {
 			return nil, b.advised(nil, err)

@@ -133,3 +133,14 @@ func TestProtectionIsOfTheAcquisition(t *testing.T) {
 	require.Equal(t, one, protection("0a1b2c3d-0000-4000-8000-000000000000:1"))
 	require.NotEqual(t, one, protection("0a1b2c3d-0000-4000-8000-000000000000:2"))
 }
+
+// ZooKeeper hashes the whole of what a URL says before the @: a user alone is another identity than
+// one with an empty password.
+func TestIdentityOfAURL(t *testing.T) {
+	for url, want := range map[string]string{"zk://bob@h": "bob", "zk://bob:@h": "bob:", "zk://bob:p%2Fa@h": "bob:p/a"} {
+		var o Options
+		_, err := o.from(url)
+		require.NoError(t, err)
+		require.Equal(t, []Auth{{Scheme: "digest", Auth: []byte(want)}}, o.Auth)
+	}
+}
