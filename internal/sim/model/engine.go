@@ -16,8 +16,6 @@ const (
 	latest = time.Second
 	// straggler is how long a tombstone of Row lies: no request is under way for longer.
 	straggler = time.Minute
-	// lossy is of how many notifications of Row one is lost.
-	lossy = 16
 )
 
 // What the server answers beside the errors of package lock.
@@ -137,7 +135,7 @@ func (s *Server) remove(n *node) {
 	}
 	s.revision++
 	for _, l := range s.links {
-		if l.watches[n.key] && (!s.kind.queues() || r.concerns(l.client, i)) && (s.kind != Row || rand.N(lossy) > 0) {
+		if l.watches[n.key] && (!s.kind.queues() || r.concerns(l.client, i)) && (s.lossy == 0 || rand.N(s.lossy) > 0) {
 			l.push(func() { l.client.notice(n.key) })
 		}
 	}

@@ -34,6 +34,7 @@ func (k Kind) queues() bool { return k == Etcd || k == ZooKeeper }
 // Server is one server of an engine. Its methods may be called at any time.
 type Server struct {
 	kind  Kind
+	lossy int            // of how many notifications one is lost; 0 if none is
 	conns sync.WaitGroup // goroutines, one for each connection
 
 	mu       sync.Mutex    // held only for moments, guards the rest
@@ -58,6 +59,9 @@ type Server struct {
 func NewServer(kind Kind) *Server {
 	s := &Server{kind: kind, known: map[uint64]bool{}, records: map[string]*record{}, values: map[string]string{},
 		undone: map[string]time.Time{}, newest: map[*Client]uint64{}}
+	if kind == Row {
+		s.lossy = 16
+	}
 	s.timer = time.AfterFunc(time.Hour, s.tick)
 	s.timer.Stop()
 	return s
