@@ -48,6 +48,13 @@ func (p *pkg) reportIn(d *directive, problems []problem) {
 	}
 }
 
+// warnIn warns of problems in the text of a directive.
+func (p *pkg) warnIn(d *directive, problems []problem) {
+	for _, odd := range problems {
+		p.warn(d.posOf(odd.at), odd.hint, "%s", odd.message)
+	}
+}
+
 // warn adds a warning at pos, which stops nothing.
 func (p *pkg) warn(pos token.Pos, hint, format string, args ...any) {
 	at := p.run.fset.Position(pos)

@@ -3,6 +3,7 @@ package generator
 import (
 	"go/types"
 	"slices"
+	"strings"
 
 	"github.com/lockgen/lockgen/templates"
 )
@@ -25,6 +26,14 @@ func oneMethod(name string, results ...types.Type) *types.Interface {
 func isTime(t types.Type) bool {
 	named, ok := types.Unalias(t).(*types.Named)
 	return ok && named.Obj().Name() == "Time" && named.Obj().Pkg() != nil && named.Obj().Pkg().Path() == "time"
+}
+
+// zoneHint says how to make one key of an instant.
+func zoneHint(p part) string {
+	if p.each {
+		return "pass them in UTC"
+	}
+	return "say " + strings.TrimSuffix(p.text, ">") + ".UTC>, or .Unix>"
 }
 
 // basicKinds says how a value whose type is a basic one becomes text; of a type
@@ -130,6 +139,10 @@ func (r *resolver) method(p part, v value) bool {
 			r.encode(p, from, way.function, from.text)
 		default:
 			r.encode(p, from, way.function, "&"+from.text)
+		}
+		text, _, _ := types.LookupFieldOrMethod(v.typ, true, nil, way.method)
+		if ok && !r.tick && isTime(text.(*types.Func).Signature().Recv().Type()) && p.path[len(p.path)-1] != "UTC" {
+			r.out.warnings = append(r.out.warnings, problem{r.item.offset(p.at), "the text of a time.Time names its zone, so " + p.text + " makes several keys of one instant", zoneHint(p)})
 		}
 		return true
 	}

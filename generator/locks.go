@@ -28,6 +28,7 @@ func (b *builder) locks(m *method) {
 		taken, params := b.keyScope(m)
 		k := m.resolveKey(d, params, taken)
 		b.pkg.reportIn(d, k.problems)
+		b.pkg.warnIn(d, k.warnings)
 		said := b.pkg.lock(m.target, d)
 		l := templates.Lock{Directive: said.Text(), Key: b.keyFunc(f, m, k, params, taken)}
 		l.Key.Pattern, l.Key.Name = d.key.text, b.claimKey(m, i)

@@ -18,7 +18,7 @@ type keyed struct {
 	parts []templates.Part
 	fails bool // some value can be invalid
 
-	problems []problem // in the directive's text
+	problems, warnings []problem // in the directive's text
 }
 
 // resolver resolves the placeholders of one directive of one method.

@@ -91,6 +91,7 @@ type acquireOp struct {
 	late        bool                // a grant of it came too late: with Sticky, it asks for the whole ttl
 	reserved    *heldLease          // of an op of tryInBatch
 	deadlock    error               // that its wait has found
+	untold      error               // why the engine tells it of no release
 }
 
 // prepare makes op's acquisition what the backend is asked for.
@@ -209,7 +210,7 @@ func (op *acquireOp) subscribe(ctx context.Context, due time.Time) (fresh bool) 
 	ctx, cancel := context.WithDeadline(ctx, due)
 	defer cancel()
 	s, err := n.Subscribe(ctx, op.acquisition)
-	if err != nil {
+	if op.noteUntold(ctx, err); err != nil {
 		return false
 	}
 	op.entry.subscription = s

@@ -146,7 +146,11 @@ func (l *Locker) left(n int64) string {
 		}
 		names = append(names, name)
 	}
-	text := fmt.Sprintf("%d locks were still held (%s)", holds, strings.Join(names, ", "))
+	were := "locks were"
+	if holds == 1 {
+		were = "lock was"
+	}
+	text := fmt.Sprintf("%d %s still held (%s)", holds, were, strings.Join(names, ", "))
 	if n > holds {
 		text += fmt.Sprintf(" and %d acquires or releases under way", n-holds)
 	}

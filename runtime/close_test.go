@@ -67,7 +67,7 @@ func TestCloseTakesAwayWhatIsLeft(t *testing.T) {
 		defer cancel()
 		err := l.Close(bounded)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorContains(t, err, "1 locks were still held")
+		require.ErrorContains(t, err, "1 lock was still held")
 		<-ctx.Done()
 		requireOnly(t, lock.ErrLost, context.Cause(ctx))
 		requireOnly(t, lock.ErrLost, lock.Check(ctx))
@@ -105,7 +105,7 @@ func TestCloseAgain(t *testing.T) {
 		require.Equal(t, 10*time.Second, time.Since(begin))
 		err := <-first
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorContains(t, err, "1 locks were still held (k by Shop.Sell)")
+		require.ErrorContains(t, err, "1 lock was still held (k by Shop.Sell)")
 		requireOnly(t, lock.ErrLost, release(held))
 		require.NoError(t, l.Close(bounded), "all is closed")
 	})

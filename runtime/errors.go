@@ -149,9 +149,9 @@ func (op *acquireOp) explain(err error) error {
 	case away:
 		return because(ErrUnavailable, endedBy(op.ctx, ErrUnavailable, err))
 	case isHeld(err) && ended != nil:
-		return naming(ctxEnded(op.ctx), err, held)
+		return op.polled(naming(ctxEnded(op.ctx), err, held))
 	case isHeld(err) && !op.hold.tries():
-		return naming(waitOver(op.hold.policy), err, held)
+		return op.polled(naming(waitOver(op.hold.policy), err, held))
 	case isHeld(err):
 		return because(ErrNotAcquired, err)
 	}
@@ -297,6 +297,24 @@ func naming(err error, answers ...error) error {
 	}
 	return err
 }
+
+// noteUntold takes down why the engine tells op of no release, unless that is because ctx has ended.
+func (op *acquireOp) noteUntold(ctx context.Context, err error) {
+	if err == nil || ctx.Err() == nil {
+		op.untold = err
+	}
+}
+
+// polled returns err, by which a wait ended, with why the engine told op of no release: who polls may
+// wait for long beside those that are told.
+func (op *acquireOp) polled(err error) error {
+	if op.untold == nil || !errors.Is(err, ErrNotAcquired) {
+		return err
+	}
+	return &reason{kind: err, cause: &reason{errPolled, &hidden{op.untold}}}
+}
+
+var errPolled = errors.New("it was told of no release, and polled")
 
 // errSilent is what a call is told that has waited behind another one of this process, to which
 // the engine has not answered for answerLimit.

@@ -310,7 +310,7 @@ func TestTheEndOfATest(t *testing.T) {
 
 		ctx, _ := acquire(t, e.Locker(nil), policy, "k")
 		r.end()
-		require.Contains(t, r.String(), "1 locks were still held")
+		require.Contains(t, r.String(), "1 lock was still held")
 		require.Error(t, ctx.Err())
 	})
 }

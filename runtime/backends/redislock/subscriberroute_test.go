@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"github.com/lockgen/lockgen/internal/faultproxy"
 	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
@@ -65,4 +67,18 @@ func TestSubscriptionFollowsCalls(t *testing.T) {
 	if took := time.Since(begin); took > quiet {
 		t.Errorf("the subscription followed after %v", took)
 	}
+}
+
+// Who may not subscribe polls, and may wait for long beside those that may: its error says why.
+func TestWaitWithoutAChannel(t *testing.T) {
+	t.Parallel()
+	server, login := alice(t, append(documented(t), "resetchannels")...)
+	addr, key := server.Addr(), "seckill:lock"
+	_, held := acquire(t, newLocker(t, addr), nil, key)
+	defer mustRelease(t, held)
+	_, _, err := newLocker(t, addr, login).Acquire(t.Context(), &lock.Policy{Wait: time.Second}, key)
+	require.ErrorIs(t, err, lock.ErrNotAcquired)
+	require.NotErrorIs(t, err, lock.ErrUnavailable)
+	require.ErrorContains(t, err, "it was told of no release, and polled: the server refuses to subscribe to ")
+	require.ErrorContains(t, err, "NOPERM")
 }

@@ -97,8 +97,11 @@ func (b *Backend) Migrate(ctx context.Context) error {
 			}
 			_, _, err = b.run(ctx, s)
 		}
-		if err != nil {
+		switch {
+		case b.dialect.judge(err) == denied: // another user may run it
 			return fmt.Errorf("sqllock: migrate: %w\n\n%s", err, b.DDL())
+		case err != nil:
+			return fmt.Errorf("sqllock: migrate: %w", err)
 		}
 	}
 	return nil
