@@ -197,7 +197,7 @@ func (r *ring) order(what string, each func(text string)) bool {
 func (r *ring) cross(keys, times int, section time.Duration) (all []*crossing, ok bool) {
 	ok = r.order("nested %s "+fmt.Sprint(keys, " ", times, " ", section), func(text string) {
 		c := &crossing{}
-		if _, err := fmt.Sscanf(text, "%d,%d,%d,%d,%d,%d,%t", &c.outer, &c.inner, &c.held, &c.called, &c.returned, &c.released, &c.victim); err != nil {
+		if _, err := fmt.Sscanf(text, "%d,%d,%d,%d,%d,%d,%d,%t", &c.outer, &c.inner, &c.held, &c.called, &c.returned, &c.released, &c.lag, &c.victim); err != nil {
 			r.Fatalf("%q: %v", text, err)
 		}
 		all = append(all, c)
@@ -206,7 +206,7 @@ func (r *ring) cross(keys, times int, section time.Duration) (all []*crossing, o
 }
 
 func (r *ring) judge(all []*crossing) []time.Duration {
-	took, wrong := verdict(all, func(closed time.Time) time.Duration { return time.Second + r.meter.Since(closed) })
+	took, wrong := verdict(all, r.meter.Since)
 	for _, text := range wrong {
 		r.Error(text)
 	}
