@@ -101,10 +101,11 @@ func smoke(t *testing.T, o options, w *workload, peer string) {
 		}
 	}
 	if w.name == wSolo {
-		// Warm-up is over when the count begins, so it is exact; a busy machine
-		// may leave no time for a hold, though.
-		if got := row.Values[colCommands.name].Median; got != 2 && row.Values[colRate.name].Median > 0 {
-			t.Errorf("%v commands per uncontended hold, want 2", got)
+		// Warm-up is over when the count begins. A busy machine may leave no time for a hold, and a
+		// pause may add a command that is sent once a while, or again, but none for each hold.
+		holds := row.Values[colRate.name].Median * o.length.Seconds()
+		if got := row.Values[colCommands.name].Median; holds > 0 && (got < 2 || (got-2)*holds > 3) {
+			t.Errorf("%v commands per uncontended hold of %v, want 2", got, holds)
 		}
 	}
 }
