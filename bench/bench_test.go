@@ -16,6 +16,7 @@ import (
 
 // TestMain makes the test binary a worker when the harness starts it as one.
 func TestMain(m *testing.M) {
+	drain = 30 * time.Second // 64 processes wait, and the machine may be late for each
 	if len(os.Args) == 2 && os.Args[1] == workerArg {
 		os.Exit(runWorker(os.Stdin, os.Stdout))
 	}
@@ -27,9 +28,10 @@ func TestMain(m *testing.M) {
 // tiny are options under which every workload takes a moment.
 func tiny(t *testing.T) options {
 	t.Helper()
+	periods = 1
 	o, err := parseOptions([]string{
 		"-redis", testserver.StartRedis(t).Addr(),
-		"-runs", "1", "-seconds", "0.03", "-holds", "20", "-holds-ttl", "600ms",
+		"-runs", "1", "-seconds", "0.03", "-holds", "20", "-holds-ttl", "2400ms", // longer than a pause of the machine
 	}, io.Discard)
 	if err != nil {
 		t.Fatal(err)
@@ -99,10 +101,11 @@ func smoke(t *testing.T, o options, w *workload, peer string) {
 		}
 	}
 	if w.name == wSolo {
-		// Warm-up is over when the count begins, so it is exact; a busy machine
-		// may leave no time for a hold, though.
-		if got := row.Values[colCommands.name].Median; got != 2 && row.Values[colRate.name].Median > 0 {
-			t.Errorf("%v commands per uncontended hold, want 2", got)
+		// Warm-up is over when the count begins. A busy machine may leave no time for a hold, and a
+		// pause may add a command that is sent once a while, or again, but none for each hold.
+		holds := row.Values[colRate.name].Median * o.length.Seconds()
+		if got := row.Values[colCommands.name].Median; holds > 0 && (got < 2 || (got-2)*holds > 3) {
+			t.Errorf("%v commands per uncontended hold of %v, want 2", got, holds)
 		}
 	}
 }

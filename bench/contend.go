@@ -158,7 +158,7 @@ func sum(all []uint64) (total uint64) {
 // drain is how long after its end a contention lets those who still wait have
 // their turn. By then nobody is inside for longer than a moment, so who waits
 // on has been forgotten: it would wait until its context ends.
-const drain = 3 * time.Second
+var drain = 3 * time.Second
 
 // contend is the work of one process.
 func (s *session) contend(ctx context.Context) (*tally, error) {

@@ -17,7 +17,7 @@ const takers = 64
 const holdLimit = 2 * time.Minute
 
 // periods is over how many renewals of each lock a measurement of holds goes.
-const periods = 2
+var periods = time.Duration(2)
 
 // stock is what so many holds cost the process that has them.
 type stock struct {

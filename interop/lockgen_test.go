@@ -165,7 +165,7 @@ func (s *subscription) Close() {
 // await returns when what is true, and fails the test if it takes long.
 func await(t *testing.T, why string, what func() (bool, error)) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for {
 		ok, err := what()

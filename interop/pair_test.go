@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/lockgen/lockgen/internal/lagmeter"
 )
 
 // wakeLimit bounds the median of the times from a release to the entry of the
@@ -143,7 +145,10 @@ func (v *visit) end(t *testing.T, number counter) (released time.Time) {
 // its release is what lets the other in.
 func (p *pair) alternate(t *testing.T, kind, name string, sections int) {
 	number := newCounter(t)
+	meter := lagmeter.Start()
+	defer meter.Stop()
 	wakes := map[client][]time.Duration{}
+	blamed := map[client][]time.Duration{} // the same without what the machine was late by
 	sides := [2]client{p.theirs, p.ours}
 	current := p.begin(t, sides[0], name, number)
 	for i := 1; i <= sections; i++ {
@@ -162,15 +167,17 @@ func (p *pair) alternate(t *testing.T, kind, name string, sections int) {
 		})
 		released := current.end(t, number)
 		<-next.entered
-		wakes[next.client] = append(wakes[next.client], max(0, next.at.Sub(released)))
+		took := max(0, next.at.Sub(released))
+		wakes[next.client] = append(wakes[next.client], took)
+		blamed[next.client] = append(blamed[next.client], took-meter.Since(released))
 		current = next
 	}
 	got, err := number.read()
 	require.NoError(t, err)
 	require.Equal(t, sections, got, "counts are missing: two were inside at once")
 
-	us, them := median(wakes[p.ours]), median(wakes[p.theirs])
-	figures.add(p.peer, kind, sections, us, them)
+	figures.add(p.peer, kind, sections, median(wakes[p.ours]), median(wakes[p.theirs]))
+	us, them := median(blamed[p.ours]), median(blamed[p.theirs])
 	require.Less(t, us, wakeLimit, "from their release to our entry, the median of %d", len(wakes[p.ours]))
 	require.Less(t, them, wakeLimit, "from our release to their entry, the median of %d", len(wakes[p.theirs]))
 }

@@ -45,11 +45,6 @@ const (
 	processes = 3
 	callers   = 2 // of a process
 
-	ttl     = time.Second
-	longest = 1200 * time.Millisecond // lease of any process
-	// recovery is how long after a restart all masters vote: Redis tells its age in whole seconds.
-	recovery = longest + 2*time.Second
-
 	// keysAtOnce is how many keys of each library are held while masters restart.
 	keysAtOnce = 50
 
@@ -59,6 +54,15 @@ const (
 	// worst is by how much an acquire may take longer with two masters hung.
 	worst = 1.5
 )
+
+// ttl is the lease of each lock.
+var ttl = time.Second
+
+// longest is the longest lease of any process.
+func longest() time.Duration { return ttl * 6 / 5 }
+
+// recovery is how long after a restart all masters vote: Redis tells its age in whole seconds.
+func recovery() time.Duration { return longest() + 2*time.Second }
 
 // timeout is ours of one call to one master, and redsync's own, which is a twentieth of the ttl.
 var timeout = 50 * time.Millisecond
@@ -109,7 +113,7 @@ type yield struct {
 
 // measure prints a table, and puts it into the file that is asked for.
 func measure(servers []*testserver.Instance, out io.Writer) error {
-	time.Sleep(recovery)
+	time.Sleep(recovery())
 	var all []*yield
 	for _, p := range peers {
 		all = append(all, &yield{})
@@ -122,7 +126,7 @@ func measure(servers []*testserver.Instance, out io.Writer) error {
 		load(servers, all)
 	}
 	begin := time.Now()
-	r := &restarts{servers: servers, peers: peers, keys: keysAtOnce, goOn: recovery}
+	r := &restarts{servers: servers, peers: peers, keys: keysAtOnce, goOn: recovery()}
 	tallies, err := r.run(*tries, wasted*(1+*tries/keysAtOnce))
 	if err != nil {
 		return err

@@ -63,7 +63,7 @@ func joinQuorum(p *peer, clients []*redis.Client) locking {
 	for i, c := range clients {
 		members[fmt.Sprint(i)] = redislock.New(c)
 	}
-	locker := lock.New(quorum.New(members, quorum.Options{LongestTTL: longest, Timeout: timeout}), nil)
+	locker := lock.New(quorum.New(members, quorum.Options{LongestTTL: longest(), Timeout: timeout}), nil)
 	p.closes = append(p.closes, func() error { return locker.Close(context.Background()) })
 	return func(ctx context.Context, key string, w wish) (*hold, error) {
 		ctx, held, err := locker.Acquire(ctx, &lock.Policy{TTL: ttl, Try: w.try, NoRenew: w.fixed}, key)

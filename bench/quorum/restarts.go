@@ -231,7 +231,7 @@ func (r *restarts) restart(first, n int) {
 	}
 	all.Wait()
 	r.deaths += n
-	r.vote = time.Now().Add(recovery)
+	r.vote = time.Now().Add(recovery())
 }
 
 // look asks all masters who has each key.

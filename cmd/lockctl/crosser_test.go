@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockgen/lockgen/internal/lagmeter"
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
@@ -23,7 +24,8 @@ func crosserMain() int {
 		fmt.Println(err)
 		return 1
 	}
-	c := &crosses{l}
+	c := &crosses{l, lagmeter.Start()}
+	defer c.meter.Stop()
 	for orders := bufio.NewScanner(os.Stdin); orders.Scan(); {
 		fmt.Println(c.obey(orders.Text()))
 	}
@@ -33,7 +35,10 @@ func crosserMain() int {
 	return 0
 }
 
-type crosses struct{ locker *lock.Locker }
+type crosses struct {
+	locker *lock.Locker
+	meter  *lagmeter.Meter
+}
 
 // obey answers with "ok" and what came of each crossing, or "lost" if a lock was: the first lease
 // of who is next in a queue of Redis lasts half a second, which a busy machine may take.
@@ -93,7 +98,8 @@ func (c *crosses) nested(prefix string, keys int, section time.Duration) (string
 	if err != nil && !errors.Is(err, lock.ErrDeadlock) {
 		return "", err
 	}
-	return fmt.Sprintf("%d,%d,%d,%d,%d,%d,%t", a, b, held, called, returned, released, err != nil), nil
+	lag := c.meter.Since(time.Unix(0, held))
+	return fmt.Sprintf("%d,%d,%d,%d,%d,%d,%d,%t", a, b, held, called, returned, released, int64(lag), err != nil), nil
 }
 
 // several takes two to five keys by one call. One call in five does not wait for long.

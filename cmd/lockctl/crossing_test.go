@@ -35,14 +35,16 @@ const (
 func TestProcessesThatCross(t *testing.T) {
 	onEachSite(t, func(t *testing.T, r *ring) {
 		var took []time.Duration
-		r.rounds(func() bool {
-			all, ok := r.cross(crossKeys, crossEach, 0)
-			if !ok {
-				return false
-			}
-			took = append(took, r.judge(all)...)
-			return true
-		})
+		for batch := 0; len(took) == 0 && batch < 10; batch++ { // on a busy machine one in a hundred has no deadlock
+			r.rounds(func() bool {
+				all, ok := r.cross(crossKeys, crossEach, 0)
+				if !ok {
+					return false
+				}
+				took = append(took, r.judge(all)...)
+				return true
+			})
+		}
 		if slices.Sort(took); len(took) == 0 {
 			t.Fatal("there was no deadlock")
 		}
@@ -141,8 +143,8 @@ func (r *ring) rounds(round func() bool) {
 	if err != nil {
 		r.Fatal(err)
 	}
-	lost := 0
-	for r.made < times && !r.Failed() {
+	lost, end := 0, r.made+times
+	for r.made < end && !r.Failed() {
 		if round() {
 			r.made += crossEach * crossers
 		} else if lost++; lost > 3+times/(2*crossEach*crossers) {
@@ -195,7 +197,7 @@ func (r *ring) order(what string, each func(text string)) bool {
 func (r *ring) cross(keys, times int, section time.Duration) (all []*crossing, ok bool) {
 	ok = r.order("nested %s "+fmt.Sprint(keys, " ", times, " ", section), func(text string) {
 		c := &crossing{}
-		if _, err := fmt.Sscanf(text, "%d,%d,%d,%d,%d,%d,%t", &c.outer, &c.inner, &c.held, &c.called, &c.returned, &c.released, &c.victim); err != nil {
+		if _, err := fmt.Sscanf(text, "%d,%d,%d,%d,%d,%d,%d,%t", &c.outer, &c.inner, &c.held, &c.called, &c.returned, &c.released, &c.lag, &c.victim); err != nil {
 			r.Fatalf("%q: %v", text, err)
 		}
 		all = append(all, c)
@@ -204,7 +206,7 @@ func (r *ring) cross(keys, times int, section time.Duration) (all []*crossing, o
 }
 
 func (r *ring) judge(all []*crossing) []time.Duration {
-	took, wrong := verdict(all, func(closed time.Time) time.Duration { return time.Second + r.meter.Since(closed) })
+	took, wrong := verdict(all, r.meter.Since)
 	for _, text := range wrong {
 		r.Error(text)
 	}

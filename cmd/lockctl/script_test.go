@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 type site struct {
 	name    string
 	named   bool   // its locks lead to the process that holds them
-	ttl     string // the shortest that is quick there; 1s unless set
+	ttl     string // of a lock whose loss is heard of soon; 3s unless set
 	url     func(t *testing.T) string
 	foreign func(ts *testscript.TestScript, url, key string) // has another client of the engine take key
 	junk    func(ts *testscript.TestScript, url, key string) // puts what is no lock at key
@@ -86,7 +86,7 @@ func (s *site) params(url, dir string) testscript.Params {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("LOCKCTL_URL", url)
 			env.Setenv("ENGINE", s.name)
-			env.Setenv("TTL", cmp.Or(s.ttl, "1s"))
+			env.Setenv("TTL", cmp.Or(s.ttl, "3s"))
 			env.Setenv("GORACE", "atexit_sleep_ms=10")
 			env.Setenv("P", fmt.Sprintf("lockctl-%d-%s-", os.Getpid(), filepath.Base(env.WorkDir)))
 			return nil
@@ -98,6 +98,7 @@ func (s *site) params(url, dir string) testscript.Params {
 			"exit-status": exitStatusIs,
 			"hold":        func(ts *testscript.TestScript, _ bool, args []string) { s.hold(ts, url, args) },
 			"waiter":      func(ts *testscript.TestScript, _ bool, args []string) { s.waiter(ts, url, args[0]) },
+			"served":      func(ts *testscript.TestScript, _ bool, args []string) { served(ts, url, args[0]) },
 			"foreign":     func(ts *testscript.TestScript, _ bool, args []string) { s.foreign(ts, url, args[0]) },
 			"junk":        func(ts *testscript.TestScript, _ bool, args []string) { s.junk(ts, url, args[0]) },
 			"let-go":      func(_ *testscript.TestScript, _ bool, args []string) { letGo(url, args[0]) },
@@ -108,9 +109,10 @@ func (s *site) params(url, dir string) testscript.Params {
 	}
 }
 
-// holds are the locks of the scripts that run: a call of one frees it. Scripts of the same
-// name have the same keys at their engines.
-var holds sync.Map // by holdID
+// holds are the locks of the scripts that run: a call of one frees it. waiters are their
+// waiters: a channel of one is closed once it has had its lock. Scripts of the same name have
+// the same keys at their engines.
+var holds, waiters sync.Map // by holdID
 
 type holdID struct{ url, key string }
 
@@ -157,6 +159,7 @@ func (s *site) waiter(ts *testscript.TestScript, url, key string) {
 	l := s.locker(ts, url)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
+	waiters.Store(holdID{url, key}, done)
 	go func() {
 		defer close(done)
 		_ = l.Do(ctx, nil, key, func(context.Context) error { return nil })
@@ -164,10 +167,23 @@ func (s *site) waiter(ts *testscript.TestScript, url, key string) {
 	ts.Defer(func() { cancel(); <-done })
 }
 
+// served waits until a waiter has had its lock, and has released it: served key.
+func served(ts *testscript.TestScript, url, key string) {
+	done, _ := waiters.Load(holdID{url, key})
+	select {
+	case <-done.(chan struct{}):
+	case <-time.After(long):
+		ts.Fatalf("who waits for %s is not served", key)
+	}
+}
+
+// long is more than a command takes on a busy machine.
+const long = time.Minute
+
 // prints runs a program again and again until its output has a text: prints text prog args.
 func prints(ts *testscript.TestScript, _ bool, args []string) {
 	out := ""
-	for late := time.Now().Add(10 * time.Second); time.Now().Before(late); time.Sleep(50 * time.Millisecond) {
+	for late := time.Now().Add(long); time.Now().Before(late); time.Sleep(50 * time.Millisecond) {
 		err := ts.Exec(args[1], args[2:]...)
 		if out = ts.ReadFile("stdout"); err == nil && strings.Contains(out, args[0]) {
 			return
@@ -197,7 +213,7 @@ func exitStatusIs(ts *testscript.TestScript, _ bool, args []string) {
 func gone(ts *testscript.TestScript, _ bool, args []string) {
 	pid, err := strconv.Atoi(strings.TrimSpace(ts.ReadFile(args[0])))
 	ts.Check(err)
-	for late := time.Now().Add(10 * time.Second); time.Now().Before(late); time.Sleep(5 * time.Millisecond) {
+	for late := time.Now().Add(long); time.Now().Before(late); time.Sleep(5 * time.Millisecond) {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if syscall.Kill(pid, 0) != nil || err == nil && strings.Contains(string(stat), ") Z ") {
 			return
@@ -208,7 +224,7 @@ func gone(ts *testscript.TestScript, _ bool, args []string) {
 
 // waitFor waits until a file has a line, or one that has a text in it: wait-for file [text].
 func waitFor(ts *testscript.TestScript, _ bool, args []string) {
-	for late := time.Now().Add(10 * time.Second); time.Now().Before(late); time.Sleep(5 * time.Millisecond) {
+	for late := time.Now().Add(long); time.Now().Before(late); time.Sleep(5 * time.Millisecond) {
 		text, err := os.ReadFile(ts.MkAbs(args[0]))
 		if err == nil && strings.Contains(string(text), args[len(args)-1]) && len(args) > 1 || strings.HasSuffix(string(text), "\n") && len(args) == 1 {
 			return

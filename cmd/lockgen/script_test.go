@@ -151,7 +151,7 @@ func isOld(ts *testscript.TestScript, _ bool, args []string) {
 
 // waitFor waits until a file is there and has a text in it: wait-for file text.
 func waitFor(ts *testscript.TestScript, _ bool, args []string) {
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		text, err := os.ReadFile(ts.MkAbs(args[0]))
 		if err == nil && strings.Contains(string(text), args[1]) {
 			return

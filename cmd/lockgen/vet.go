@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
@@ -11,6 +10,7 @@ import (
 
 	"golang.org/x/tools/go/analysis/unitchecker"
 
+	"github.com/lockgen/lockgen/generator"
 	"github.com/lockgen/lockgen/lockcheck"
 	"github.com/lockgen/lockgen/lockcheck/module"
 )
@@ -154,11 +154,7 @@ func (c *command) applyFixes(res *module.Result) error {
 			c.printDiff(name, f.Old, f.New)
 			continue
 		}
-		info, err := os.Stat(f.Path)
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(f.Path, f.New, info.Mode()); err != nil {
+		if err := write(generator.File{Path: f.Path, New: f.New}); err != nil {
 			return err
 		}
 		fmt.Fprintf(c.stdout, "fixed %s\n", name)

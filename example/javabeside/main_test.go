@@ -41,12 +41,25 @@ func speak(how, server string) error {
 	client := redis.NewClient(&redis.Options{Addr: server})
 	locker := lock.New(redislock.New(client), nil)
 	fmt.Println("ready")
+	var held *lock.Hold // of what is sold by both
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		id, err := strconv.ParseInt(in.Text(), 10, 64)
 		if err != nil {
 			return err
 		}
 		n := 0
+		switch {
+		case id == warmUp:
+			if _, held, err = locker.Acquire(ctx, &shopSellLock, ShopSellKey(item)); err != nil {
+				return err
+			}
+		case how == "idle":
+			held.Release(nil)
+		default:
+			if n, err = shares(ctx, client, held); err != nil {
+				return err
+			}
+		}
 		for shop := newShopWithLock(&shop{client}, locker); how != "idle" || id == warmUp; n++ {
 			sold, err := shop.Sell(ctx, id)
 			if err != nil {
@@ -59,6 +72,26 @@ func speak(how, server string) error {
 		fmt.Println(n)
 	}
 	return nil
+}
+
+// shares sees to it that each of the two sells pieces, whichever the machine lets run: it sells some
+// before the other can begin, and then waits until the other has sold as many.
+func shares(ctx context.Context, client *redis.Client, held *lock.Hold) (n int, err error) {
+	left, err := client.Get(ctx, stockKey(item)).Int()
+	if err != nil {
+		return 0, err
+	}
+	share := left / 50
+	for ; n < share; n++ {
+		if _, err := (&shop{client}).Sell(ctx, item); err != nil {
+			return n, err
+		}
+	}
+	held.Release(nil)
+	for end := left - 2*share; left > end && err == nil; time.Sleep(time.Millisecond) {
+		left, err = client.Get(ctx, stockKey(item)).Int()
+	}
+	return n, err
 }
 
 // Both sell the item, each piece once, when what is beside has been warm for as long as a sale

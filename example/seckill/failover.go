@@ -18,9 +18,9 @@ type failoverBackend struct{}
 // stalls on which all servers and all workers share two cores.
 const (
 	probeEvery    = 100 * time.Millisecond
-	probePatience = 500 * time.Millisecond
+	probePatience = 800 * time.Millisecond
 	probeFailures = 3
-	recordSilence = time.Second
+	recordSilence = 1900 * time.Millisecond
 )
 
 // switchWait is how long a switch waits until no lease of the engine before can last: by

@@ -16,7 +16,7 @@ import (
 )
 
 // longestLease is above the ttl of each directive of the shop.
-const longestLease = 6 * time.Second
+const longestLease = 5100 * time.Millisecond
 
 // masters are Redis servers that know nothing of each other.
 type masters []*master

@@ -15,8 +15,9 @@ type quorumBackend struct{}
 
 const (
 	embeddedMasters = 5
-	// memberPatience is for machines on which all masters and all workers share two cores.
-	memberPatience = time.Second
+	// memberPatience is for machines on which all masters and all workers share two cores. A
+	// master that was killed refuses at once.
+	memberPatience = 3 * time.Second
 )
 
 func (b quorumBackend) serve(ctx context.Context, address string) (on *engine, err error) {

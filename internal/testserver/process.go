@@ -15,7 +15,7 @@ import (
 
 const (
 	pollEvery    = 5 * time.Millisecond
-	readyWithin  = 30 * time.Second
+	readyWithin  = 2 * time.Minute // a database that is made first, on a busy machine
 	termPatience = 3 * time.Second
 	startTries   = 5
 )

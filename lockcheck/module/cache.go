@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"sync"
@@ -190,8 +191,11 @@ func (c *cache) trim() {
 	}
 	files, _ := filepath.Glob(filepath.Join(c.dir, "??", "*"))
 	for _, path := range files {
-		if info, err := os.Stat(path); err == nil && time.Since(info.ModTime()) > kept {
+		if info, err := os.Stat(path); err == nil && time.Since(info.ModTime()) > kept && ours.MatchString(filepath.ToSlash(path)) {
 			os.Remove(path)
 		}
 	}
 }
+
+// ours are the paths that path and put make: LOCKGENCACHE may name a folder with other files.
+var ours = regexp.MustCompile(`/[0-9a-f]{2}/([0-9a-f]{62}|new[0-9]+)$`)

@@ -40,8 +40,8 @@ func Compare(ctx context.Context, shop *Shop, locker *lock.Locker, buyers int, d
 	return alone, merged, err
 }
 
-// sale offers 1,000,000 pieces, more than can be sold in the time, and lets buyers call buy
-// until d is over.
+// sale offers 1,000,000 pieces, more than can be sold in the time, and lets buyers call buy,
+// each once at least, until d is over.
 func sale(ctx context.Context, shop *Shop, buy func(ctx context.Context, item, buyer int64) (bool, error), buyers int, d time.Duration) (r Result, err error) {
 	const item, pieces = 1, 1_000_000
 	if err := shop.Offer(ctx, item, pieces); err != nil {
@@ -54,7 +54,7 @@ func sale(ctx context.Context, shop *Shop, buy func(ctx context.Context, item, b
 	begin := time.Now()
 	for range buyers {
 		all.Go(func() {
-			for time.Since(begin) < d {
+			for stop := false; !stop; { // once at least, whenever the goroutine begins
 				called := time.Now()
 				sold, failed := buy(ctx, item, number.Add(1))
 				mu.Lock()
@@ -62,11 +62,8 @@ func sale(ctx context.Context, shop *Shop, buy func(ctx context.Context, item, b
 					r.Orders++
 				}
 				waits, err = append(waits, time.Since(called)), errors.Join(err, failed)
-				stop := err != nil
+				stop = err != nil || time.Since(begin) >= d
 				mu.Unlock()
-				if stop {
-					return
-				}
 			}
 		})
 	}

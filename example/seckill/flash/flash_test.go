@@ -65,6 +65,9 @@ func TestSalesAreExact(t *testing.T) {
 			require.Positive(t, r.Orders)
 			require.Zero(t, r.Oversold)
 		}
+		alone, merged, err = Compare(t.Context(), NewShop(db), locker, 8, 0) // over before anybody has begun
+		require.NoError(t, err)
+		require.Equal(t, []int{8, 8}, []int{alone.Orders, merged.Orders})
 	})
 }
 

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 
 // Each lock by hand fails by the fault that articles warn of, and lockgen by none.
 func TestLesson(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	var out strings.Builder
 	require.NoError(t, teach(ctx, &out))

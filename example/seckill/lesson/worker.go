@@ -38,7 +38,7 @@ func work(name, addr string, number int) error {
 	if run == nil {
 		return fmt.Errorf("no lock is named %q", name)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // should the parent be gone
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // should the parent be gone
 	defer cancel()
 	if err := client.Incr(ctx, "ready").Err(); err != nil {
 		return err
