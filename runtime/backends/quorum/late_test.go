@@ -23,8 +23,9 @@ func TestLateAskOfARefusedAttempt(t *testing.T) {
 		b := New(map[string]driver.Backend{"a": memlock.New(), "b": memlock.New(), "c": memlock.New()}, Options{LongestTTL: time.Minute})
 		defer func() { require.NoError(t, b.Close()) }()
 		a := &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000001:1", TTL: time.Minute, Tokens: 1}
-		refused := &vote{b: b, a: a, q: b.enter(a.ID), changed: make(chan struct{}, 1), decided: make(chan struct{})}
+		refused := &vote{b: b, a: a, q: b.enter(a.ID), changed: make(chan struct{}, 1), decided: make(chan struct{}), admitted: make(chan struct{})}
 		close(refused.decided)
+		refused.admit()
 		next, err := b.Acquire(t.Context(), a)
 		require.NoError(t, err)
 		for i, m := range b.members {
