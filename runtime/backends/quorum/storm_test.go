@@ -26,7 +26,7 @@ type masters struct {
 func (s *masters) open(well bool) driver.Backend {
 	o := quorum.Options{LongestTTL: severaltest.StormTTL, Timeout: 250 * time.Millisecond} // as long as most leases last
 	if well {
-		o.Timeout = 5 * time.Second
+		o.Timeout = steady.Timeout
 	}
 	members := map[string]driver.Backend{}
 	for i, at := range s.all {
