@@ -52,8 +52,9 @@ func Redis(t *testing.T, name string, servers int, open func(addrs []string) dri
 const StormTTL = 700 * time.Millisecond
 
 // Storm has Lockers take locks at random by what open returns, while strike strikes the Redis that
-// it is over: for 4 s, or as long as LOCKGEN_STORM says. key, if not nil, makes keys of names.
-func Storm(t *testing.T, name string, open func() driver.Backend, key func(name string) string, strike func(d time.Duration)) {
+// it is over: for 4 s, or as long as LOCKGEN_STORM says. Once all is well again open is told so: what it
+// returns then must take no silence of a busy machine for a fault. key, if not nil, makes keys of names.
+func Storm(t *testing.T, name string, open func(well bool) driver.Backend, key func(name string) string, strike func(d time.Duration)) {
 	if os.Getenv(backendtest.StormEnv) == "" {
 		t.Setenv(backendtest.StormEnv, "4s,1")
 	}
@@ -71,10 +72,11 @@ func Storm(t *testing.T, name string, open func() driver.Backend, key func(name 
 	h := redis(name + " over redis, struck")
 	over := time.Now().Add(d)
 	h.Open = func(testing.TB) driver.Backend {
-		if time.Now().After(over) { // a newcomer has all keys once the last fault has ended
+		well := time.Now().After(over)
+		if well { // a newcomer has all keys once the last fault has ended
 			<-struck
 		}
-		return open()
+		return open(well)
 	}
 	h.TTL, h.MaxTTL, h.Key = 250*time.Millisecond, StormTTL, key
 	h.Cannot[backendtest.NetworkFaults] = "the servers are struck"

@@ -13,8 +13,9 @@
 //     tokens, scores and grants are equal to the digit.
 //   - An expiry may be less at Redis, by as many milliseconds as passed there since both
 //     were made equal, at the beginning of the same step, and by one for rounding. That
-//     goes for replies as well that are milliseconds which are left. A difference that is
-//     seen in a step of over 20 ms counts for none: the sequence is run once more.
+//     goes for replies as well that are milliseconds which are left. Between two steps no key
+//     has an expiry at Redis. A difference that is seen in a step which took Redis over 20 ms
+//     counts for none: the sequence is run once more.
 //
 // A difference is told with the shortest sequence that was found to lead to it. Other
 // tests see to it that lies are found (TestFindsLies), and that the following is so.

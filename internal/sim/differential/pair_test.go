@@ -21,8 +21,8 @@ const (
 	barrier = "barrier"
 	// ears is how many connections listen.
 	ears = 3
-	// hiccup is how long a step may take at the real server. No key has a shorter life
-	// than twice that, so none expires in a step that takes no longer.
+	// hiccup is how long a step may take at the real server, by its clock. No key has a shorter
+	// life than twice that, so none expires in a step that takes no longer.
 	hiccup = 20 * time.Millisecond
 )
 
@@ -157,15 +157,14 @@ func (p *pair) run(s step) (mini heard, difference string, err error) {
 	p.number++
 	p.flushed = p.flushed || len(s.args) > 1 && s.args[1] == "FLUSH"
 	p.clock = p.clock.Add(s.tick + s.pass)
-	begin, before := time.Now(), p.state
+	before := p.state
 	var real heard
 	var after state
 	var took time.Duration
 	done := make(chan error)
 	go func() {
 		var err error
-		real, after, err = p.atReal(s, aging(before, s.pass))
-		took = time.Since(begin)
+		real, after, took, err = p.atReal(s, aging(before, s.pass))
 		done <- err
 	}()
 	mini, err = p.atMini(s)
@@ -186,35 +185,32 @@ func (p *pair) run(s step) (mini heard, difference string, err error) {
 }
 
 // atReal does s at the real server, behind the commands that make its keys as old as
-// those of miniredis, and returns what keys it has then.
-func (p *pair) atReal(s step, aging [][]string) (h heard, after state, err error) {
-	commands := append(aging, p.setClock())
+// those of miniredis. It returns what keys the server has then, and how much time passed there:
+// keys have ttls for no longer than that.
+func (p *pair) atReal(s step, aging [][]string) (h heard, after state, took time.Duration, err error) {
+	commands := append([][]string{{"TIME"}, p.setClock()}, aging...)
 	switch {
 	case s.on > 0:
 		if h.reply, err = p.real.ears[s.on-1].do(s.args...); err != nil {
-			return heard{}, nil, err
+			return heard{}, nil, 0, err
 		}
 	case len(s.args) > 0:
 		commands = append(commands, s.args)
 	}
-	commands = append(commands, []string{"EVAL", dumpScript, "0"}, []string{"PUBLISH", barrier, strconv.Itoa(p.number)})
+	commands = append(commands, []string{"EVAL", dumpScript, "0"}, []string{"TIME"}, []string{"PUBLISH", barrier, strconv.Itoa(p.number)})
 	replies, err := p.real.main.exchange(commands...)
 	if err != nil {
-		return heard{}, nil, err
-	}
-	for _, v := range replies[:len(aging)] {
-		if v.text == "0" { // the key has expired since the last step
-			return heard{}, nil, errSlow
-		}
+		return heard{}, nil, 0, err
 	}
 	if s.on == 0 && len(s.args) > 0 {
-		h.reply = replies[len(aging)+1].withErrors()
+		h.reply = replies[len(aging)+2].withErrors()
 	}
-	if after, err = stateOf(replies[len(replies)-2]); err != nil {
-		return heard{}, nil, err
+	last := len(replies) - 2
+	if after, err = stateOf(replies[last-1]); err != nil {
+		return heard{}, nil, 0, err
 	}
 	h.messages, err = p.real.listen(p.number)
-	return h, after, err
+	return h, after, replies[last].instant().Sub(replies[0].instant()), err
 }
 
 // aging returns the commands that give each key the ttl that it had in a state of

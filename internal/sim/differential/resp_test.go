@@ -44,6 +44,13 @@ func (v value) number() (int64, bool) {
 	return n, v.kind == ':' && err == nil
 }
 
+// instant returns the time that v is the reply of TIME for.
+func (v value) instant() time.Time {
+	seconds, _ := strconv.ParseInt(v.list[0].text, 10, 64)
+	micros, _ := strconv.ParseInt(v.list[1].text, 10, 64)
+	return time.Unix(seconds, micros*int64(time.Microsecond))
+}
+
 // withErrors returns v with the errors in it that together.lua has as lists of their text.
 func (v value) withErrors() value {
 	for i, part := range v.list {

@@ -32,7 +32,8 @@ func (s state) shortest(limit int64) int64 {
 	return limit
 }
 
-// dumpScript returns all keys of a real server: name, type, PTTL, value.
+// dumpScript returns all keys of a real server: name, type, PTTL, value. It takes their ttls away,
+// so that none expires before the next step gives each its ttl again: see aging.
 const dumpScript = `
 local all = {}
 for _, key in ipairs(redis.call('KEYS', '*')) do
@@ -48,6 +49,7 @@ for _, key in ipairs(redis.call('KEYS', '*')) do
     value = redis.call('LRANGE', key, 0, -1)
   end
   all[#all + 1] = {key, kind, redis.call('PTTL', key), value}
+  redis.call('PERSIST', key)
 end
 return all`
 

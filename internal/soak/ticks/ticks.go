@@ -42,6 +42,7 @@ const (
 	Starts     = "starts"     // the job
 	Completing = "completing" // the job has returned, and its run is about to be completed
 	Completed  = "completed"  // by this process
+	Unanswered = "unanswered" // the release was, so that the run may yet count or not
 	Lost       = "lost"       // the lease was, so that the run counts for nothing
 	Done       = "done"       // before, by another process
 )
@@ -77,16 +78,26 @@ func (p *Plan) clock() time.Time {
 	return p.Epoch.Add(time.Since(p.Epoch)*time.Duration(p.Speed) + p.Wrong)
 }
 
+// unanswered is an Observer that is set by a release that had no answer.
+type unanswered bool
+
+func (u *unanswered) Observe(_ context.Context, e lock.Event) {
+	if e.Kind == lock.Released { // on the goroutine that releases
+		*u = e.Err != nil
+	}
+}
+
 // run runs all ticks from the first on, each when its time has come.
 func (p *Plan) run(out io.Writer) error {
 	client := redis.NewClient(&redis.Options{Addr: p.Addr})
-	locker := lock.New(redislock.New(client), nil)
+	var release unanswered
+	locker := lock.New(redislock.New(client), &lock.Options{Observer: &release})
 	for n := p.First; n <= p.Count; n++ {
 		planned := p.Epoch.Add(time.Duration(n) * p.Every)
 		time.Sleep(planned.Sub(p.clock()) / time.Duration(p.Speed))
 		for again := true; again; {
 			var err error
-			if again, err = p.tick(locker, n, planned, out); err != nil {
+			if again, err = p.tick(locker, &release, n, planned, out); err != nil {
 				return err
 			}
 		}
@@ -95,7 +106,7 @@ func (p *Plan) run(out io.Writer) error {
 }
 
 // tick runs one tick, unless that was done. It reports whether it must be run again.
-func (p *Plan) tick(l *lock.Locker, n int, planned time.Time, out io.Writer) (again bool, err error) {
+func (p *Plan) tick(l *lock.Locker, release *unanswered, n int, planned time.Time, out io.Writer) (again bool, err error) {
 	policy := &lock.Policy{Once: true, TTL: p.TTL}
 	say := func(what string) {
 		line, _ := json.Marshal(Line{what, n, history.Now()}) // of words and numbers
@@ -121,6 +132,10 @@ func (p *Plan) tick(l *lock.Locker, n int, planned time.Time, out io.Writer) (ag
 	}
 	if err := held.Unlock(); err != nil {
 		say(Lost)
+		return true, nil
+	}
+	if *release {
+		say(Unanswered)
 		return true, nil
 	}
 	say(Completed)

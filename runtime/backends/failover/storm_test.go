@@ -26,8 +26,11 @@ type servers struct {
 	record  *testserver.Instance
 }
 
-func (s *servers) open() driver.Backend {
+func (s *servers) open(well bool) driver.Backend {
 	o := stormy
+	if well {
+		o.Timeout = steady.Timeout
+	}
 	o.Record = to(s.record.Addr())
 	return failover.New(to(s.engines["primary"].Addr()), []driver.Backend{to(s.engines["standby"].Addr())}, o)
 }
@@ -35,7 +38,7 @@ func (s *servers) open() driver.Backend {
 // strike has the engine that grants killed, hung and left by hand, in turn, for as long as d,
 // and then mends it. One that was killed comes back empty, once the other grants.
 func (s *servers) strike(d time.Duration) {
-	b := s.open().(*failover.Backend)
+	b := s.open(false).(*failover.Backend)
 	defer b.Close()
 	var longest time.Duration
 	faults := 0
@@ -84,6 +87,6 @@ func (s *servers) status(b *failover.Backend, wanted func(failover.Status) bool)
 // TestStorm has Lockers take locks at random while the servers are killed, hung and switched.
 func TestStorm(t *testing.T) {
 	s := &servers{t, map[string]*testserver.Instance{"primary": testserver.StartRedis(t), "standby": testserver.StartRedis(t)}, testserver.StartRedis(t)}
-	begin(t, s.open())
+	begin(t, s.open(false))
 	severaltest.Storm(t, "failover", s.open, nil, s.strike)
 }

@@ -19,18 +19,21 @@ import (
 // A member is asked late, for an attempt that was refused meanwhile: the next attempt of the
 // acquisition has been granted, and keeps what it has.
 func TestLateAskOfARefusedAttempt(t *testing.T) {
-	b := New(map[string]driver.Backend{"a": memlock.New(), "b": memlock.New(), "c": memlock.New()}, Options{LongestTTL: time.Minute})
-	defer func() { require.NoError(t, b.Close()) }()
-	a := &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000001:1", TTL: time.Minute, Tokens: 1}
-	refused := &vote{b: b, a: a, q: b.enter(a.ID), changed: make(chan struct{}, 1), decided: make(chan struct{})}
-	close(refused.decided)
-	next, err := b.Acquire(t.Context(), a)
-	require.NoError(t, err)
-	for i, m := range b.members {
-		refused.ask(t.Context(), &ballot{member: m, slot: &refused.q.slots[i], confirm: make(chan uint64, 1)}, *a)
-	}
-	require.NoError(t, next.Release(t.Context(), 0))
-	b.leave(a.ID, refused.q)
+	synctest.Test(t, func(t *testing.T) {
+		b := New(map[string]driver.Backend{"a": memlock.New(), "b": memlock.New(), "c": memlock.New()}, Options{LongestTTL: time.Minute})
+		defer func() { require.NoError(t, b.Close()) }()
+		a := &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000001:1", TTL: time.Minute, Tokens: 1}
+		refused := &vote{b: b, a: a, q: b.enter(a.ID), changed: make(chan struct{}, 1), decided: make(chan struct{}), admitted: make(chan struct{})}
+		close(refused.decided)
+		refused.admit()
+		next, err := b.Acquire(t.Context(), a)
+		require.NoError(t, err)
+		for i, m := range b.members {
+			refused.ask(t.Context(), &ballot{member: m, slot: &refused.q.slots[i], confirm: make(chan uint64, 1)}, *a)
+		}
+		require.NoError(t, next.Release(t.Context(), 0))
+		b.leave(a.ID, refused.q)
+	})
 }
 
 // forgets is a member whose lease is over by the time that its tokens are to be raised, once.
@@ -56,18 +59,20 @@ func (away) Acquire(context.Context, *driver.Acquisition) (driver.Lease, error) 
 
 // A grant that is over before it is confirmed is no silence of its member: the caller tries again.
 func TestGrantIsOverBeforeItIsConfirmed(t *testing.T) {
-	ahead, one := memlock.New(), &forgets{Backend: memlock.New()}
-	b := New(map[string]driver.Backend{"a": ahead, "b": one, "c": away{memlock.New()}}, Options{LongestTTL: time.Minute})
-	defer func() { require.NoError(t, b.Close()) }()
-	a := &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000001:1", TTL: time.Minute, Tokens: 1, Queue: true}
-	raised, err := ahead.Acquire(t.Context(), a)
-	require.NoError(t, err)
-	first, _ := raised.Tokens()
-	require.NoError(t, ahead.RaiseToken(t.Context(), raised, first+1e12))
-	require.NoError(t, raised.Release(t.Context(), first+1e12))
-	_, err = b.Acquire(t.Context(), a)
-	require.NotNil(t, engine.HeldBy(err), "%v", err)
-	require.Eventually(t, func() bool { _, err = b.Acquire(t.Context(), a); return err == nil }, time.Second, time.Millisecond)
+	synctest.Test(t, func(t *testing.T) {
+		ahead, one := memlock.New(), &forgets{Backend: memlock.New()}
+		b := New(map[string]driver.Backend{"a": ahead, "b": one, "c": away{memlock.New()}}, Options{LongestTTL: time.Minute})
+		defer func() { require.NoError(t, b.Close()) }()
+		a := &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000001:1", TTL: time.Minute, Tokens: 1, Queue: true}
+		raised, err := ahead.Acquire(t.Context(), a)
+		require.NoError(t, err)
+		first, _ := raised.Tokens()
+		require.NoError(t, ahead.RaiseToken(t.Context(), raised, first+1e12))
+		require.NoError(t, raised.Release(t.Context(), first+1e12))
+		_, err = b.Acquire(t.Context(), a)
+		require.NotNil(t, engine.HeldBy(err), "%v", err)
+		require.Eventually(t, func() bool { _, err = b.Acquire(t.Context(), a); return err == nil }, time.Second, time.Millisecond)
+	})
 }
 
 // Of an attempt that has failed, one grant was over before it was confirmed. The caller has lost nothing.

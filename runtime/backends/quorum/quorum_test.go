@@ -366,24 +366,26 @@ func (database) RaiseToken(context.Context, driver.Lease, uint64) error { return
 // Two members that are one server are refused, whether that is asked by Ping, or by an attempt
 // that the two alone would grant.
 func TestOneServerTwice(t *testing.T) {
-	one, counts := newServer(), newRevisions()
-	same := &revisions{counts.Backend, counts.server, counts.less}
-	for name, pair := range map[string][2]driver.Backend{
-		"that tells its ID":        {one, &alias{one}},
-		"that counts by revisions": {counts, same},
-		"that tells no ID":         {database{counts}, database{same}},
-	} {
-		for _, ask := range []func(*quorum.Backend) error{
-			func(b *quorum.Backend) error { return b.Ping(t.Context()) },
-			func(b *quorum.Backend) error { _, err := b.Acquire(t.Context(), wish(name, "1:1")); return err },
+	synctest.Test(t, func(t *testing.T) {
+		one, counts := newServer(), newRevisions()
+		same := &revisions{counts.Backend, counts.server, counts.less}
+		for name, pair := range map[string][2]driver.Backend{
+			"that tells its ID":        {one, &alias{one}},
+			"that counts by revisions": {counts, same},
+			"that tells no ID":         {database{counts}, database{same}},
 		} {
-			away := newServer()
-			b := quorum.New(map[string]driver.Backend{"a": pair[0], "b": pair[1], "c": away}, quorum.Options{Timeout: 100 * time.Millisecond})
-			away.hang(true)
-			if err := ask(b); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "one server") {
-				t.Errorf("two members on one server %s: %v", name, err)
+			for _, ask := range []func(*quorum.Backend) error{
+				func(b *quorum.Backend) error { return b.Ping(t.Context()) },
+				func(b *quorum.Backend) error { _, err := b.Acquire(t.Context(), wish(name, "1:1")); return err },
+			} {
+				away := newServer()
+				b := quorum.New(map[string]driver.Backend{"a": pair[0], "b": pair[1], "c": away}, quorum.Options{Timeout: 100 * time.Millisecond})
+				away.hang(true)
+				if err := ask(b); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "one server") {
+					t.Errorf("two members on one server %s: %v", name, err)
+				}
+				_ = b.Close()
 			}
-			_ = b.Close()
 		}
-	}
+	})
 }

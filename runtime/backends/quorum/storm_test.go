@@ -23,12 +23,16 @@ type masters struct {
 	all []*testserver.Instance
 }
 
-func (s *masters) open() driver.Backend {
+func (s *masters) open(well bool) driver.Backend {
+	o := quorum.Options{LongestTTL: severaltest.StormTTL, Timeout: 250 * time.Millisecond} // as long as most leases last
+	if well {
+		o.Timeout = steady.Timeout
+	}
 	members := map[string]driver.Backend{}
 	for i, at := range s.all {
 		members[fmt.Sprint(i)] = redislock.Open(&redis.UniversalOptions{Addrs: []string{at.Addr()}})
 	}
-	return quorum.New(members, quorum.Options{LongestTTL: severaltest.StormTTL, Timeout: 100 * time.Millisecond})
+	return quorum.New(members, o)
 }
 
 // strike has one member after the other restarted empty, hung and killed, for d.

@@ -17,9 +17,12 @@ import (
 
 func init() { logging.Disable() } // go-redis tells of each dial that fails
 
+// steady allows for faults and a busy machine, which may keep a record from being read for a while.
+var steady = sharded.Options{LongestTTL: time.Hour, Timeout: 5 * time.Second, Silence: time.Minute}
+
 func TestConformance(t *testing.T) {
 	members := map[string]driver.Backend{"a": memlock.New(), "b": memlock.New(), "c": memlock.New()}
-	open := func() driver.Backend { return sharded.New(members, sharded.Options{LongestTTL: time.Hour}) }
+	open := func() driver.Backend { return sharded.New(members, steady) }
 	begin(t, open())
 	severaltest.Memory(t, "sharded", open)
 }
@@ -30,8 +33,7 @@ func TestConformanceRedis(t *testing.T) {
 		for i, addr := range addrs {
 			members[fmt.Sprint(i)] = redislock.Open(&redis.UniversalOptions{Addrs: []string{addr}})
 		}
-		// Faults and a busy machine may keep a record from being read for a while.
-		return sharded.New(members, sharded.Options{LongestTTL: time.Hour, Timeout: 5 * time.Second, Silence: time.Minute})
+		return sharded.New(members, steady)
 	}, func(b driver.Backend) { begin(t, b) })
 }
 

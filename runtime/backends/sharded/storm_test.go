@@ -39,8 +39,11 @@ type servers struct {
 
 const last = "c"
 
-func (s *servers) open() driver.Backend {
+func (s *servers) open(well bool) driver.Backend {
 	members, o := map[string]driver.Backend{}, stormy
+	if well {
+		o.Timeout = steady.Timeout
+	}
 	for name, i := range s.all {
 		members[name] = redislock.Open(&redis.UniversalOptions{Addrs: []string{i.Addr()}})
 	}
@@ -81,7 +84,7 @@ func (s *servers) strike(d time.Duration) {
 func (s *servers) move() {
 	const keys = 8
 	short := lock.Policy{TTL: 500 * time.Millisecond, Try: true}
-	old, held := lock.New(s.open(), nil), map[string]*lock.Hold{}
+	old, held := lock.New(s.open(false), nil), map[string]*lock.Hold{}
 	for i := range keys {
 		key := moving(fmt.Sprintf("moves %d.1", s.version.Load()*keys+uint64(i)))
 		if _, h, err := old.Acquire(context.Background(), &short, key); err == nil { // else its member has just restarted
@@ -89,7 +92,7 @@ func (s *servers) move() {
 		}
 	}
 	s.version.Add(1)
-	late := lock.New(s.open(), nil)
+	late := lock.New(s.open(false), nil)
 	var moves sync.WaitGroup
 	for key, h := range held {
 		moves.Go(func() {
@@ -131,6 +134,6 @@ func moving(name string) string {
 func TestStorm(t *testing.T) {
 	s := &servers{t: t, all: map[string]*testserver.Instance{"a": testserver.StartRedis(t), "b": testserver.StartRedis(t), last: testserver.StartRedis(t)}}
 	s.version.Store(1)
-	begin(t, s.open())
+	begin(t, s.open(true))
 	severaltest.Storm(t, "sharded", s.open, moving, s.strike)
 }

@@ -78,7 +78,7 @@ func (m members) migrate(t *testing.T) {
 
 // table returns the PostgreSQL as a member.
 func (m members) table(t *testing.T) *sqllock.Backend {
-	db, err := sql.Open("pgx", "postgres://lockgen@"+m.postgres.Addr()+"/postgres?sslmode=disable&connect_timeout=1")
+	db, err := sql.Open("pgx", "postgres://lockgen@"+m.postgres.Addr()+"/postgres?sslmode=disable&connect_timeout=5")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func (m members) join(t *testing.T) *lock.Locker {
 		"redis":    redislock.Open(&redis.UniversalOptions{Addrs: []string{m.redis.Addr()}}),
 		"etcd":     etcdlock.New(etcd),
 		"postgres": m.table(t),
-	}, quorum.Options{LongestTTL: longest, Timeout: 250 * time.Millisecond}), nil)
+	}, quorum.Options{LongestTTL: longest, Timeout: 500 * time.Millisecond}), nil)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
