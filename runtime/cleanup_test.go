@@ -16,35 +16,6 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// An outage may leave thousands to clear up; what waits costs what is done nothing.
-// By the machine's clock: to look at all of them for each one takes longer, with the race detector.
-func TestClearingUpAfterAnOutage(t *testing.T) {
-	const n = 20_000
-	b := newScripted()
-	b.onAcquire = func(context.Context, *driver.Acquisition, func() (driver.Lease, error)) (driver.Lease, error) {
-		return nil, lock.ErrIndeterminate
-	}
-	healed := make(chan struct{})
-	b.onUndo = func(ctx context.Context, _ *driver.Acquisition) error {
-		select {
-		case <-healed:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	l := lock.New(b, nil)
-	began := time.Now()
-	for i := range n {
-		_, _, err := l.Acquire(t.Context(), nil, strconv.Itoa(i))
-		requireOnly(t, lock.ErrIndeterminate, err)
-	}
-	close(healed)
-	require.NoError(t, l.Close(t.Context()))
-	require.GreaterOrEqual(t, b.undos.Load(), int64(n))
-	require.Less(t, time.Since(began), 20*time.Second)
-}
-
 // Part of an engine hangs: what is to be undone there keeps nobody from a key that a
 // call gave back because it could not have the other, which was among those.
 func TestGivenBackBesideHungKeys(t *testing.T) {

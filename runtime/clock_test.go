@@ -18,7 +18,7 @@ import (
 // the context when the watchdog looks next.
 func TestSuspendEndsTheLease(t *testing.T) {
 	l := newLocker(t, memlock.New(), nil)
-	short := &lock.Policy{TTL: 2 * time.Second}
+	short := &lock.Policy{TTL: time.Minute}
 	ctx, held := acquire(t, t.Context(), l, short, "k")
 	kept, second := acquire(t, t.Context(), l, &lock.Policy{TTL: time.Hour}, "k2")
 	require.NoError(t, lock.Check(ctx))
@@ -89,7 +89,7 @@ func TestSuspendDuringARenewal(t *testing.T) {
 // leases on the other, in the same process at the same time.
 func TestBubblesDoNotDisturbRealLeases(t *testing.T) {
 	l := newLocker(t, memlock.New(), nil)
-	ctx, held := acquire(t, t.Context(), l, nil, "k")
+	ctx, held := acquire(t, t.Context(), l, &lock.Policy{TTL: 2 * time.Hour}, "k") // longer than the sleep, should it be seen here
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -82,50 +81,6 @@ func TestAllAtOnce(t *testing.T) {
 			require.EqualValues(t, tc.keys, b.releases.Load())
 		})
 	}
-}
-
-// Calls that cross, of two processes: no deadlock, and all or none.
-func TestCrossingCalls(t *testing.T) {
-	for name, b := range map[string]driver.Backend{"each": newBatching(), "joint": &joint{scripted: newScripted()}} {
-		t.Run(name, func(t *testing.T) { testCrossingCalls(t, b) })
-	}
-}
-
-func testCrossingCalls(t *testing.T, b driver.Backend) {
-	lockers := []*lock.Locker{newLocker(t, b, nil), newLocker(t, b, nil)}
-	const keys, workers, rounds = 12, 16, 125 // 2,000 calls
-	var inside [keys]atomic.Bool
-	var got, none atomic.Int64
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	together(workers, func(w int) {
-		for round := range rounds {
-			var p *lock.Policy
-			if (w+round)%5 == 0 {
-				p = &lock.Policy{Wait: time.Millisecond}
-			}
-			all := numbered(keys, p)
-			reqs := slices.Concat(all[(w+round)%keys:], all[:(w+round)%keys])[:4+w%7]
-			_, held, err := lockers[w%2].AcquireAll(ctx, reqs...)
-			if err != nil {
-				none.Add(1)
-				assert.True(t, p != nil && errors.Is(err, lock.ErrNotAcquired), err)
-				continue
-			}
-			got.Add(1)
-			number := func(r lock.Request) int { n, _ := strconv.Atoi(r.Key[1:]); return n }
-			for _, r := range reqs {
-				assert.True(t, inside[number(r)].CompareAndSwap(false, true), "two hold "+r.Key)
-			}
-			for _, r := range reqs {
-				inside[number(r)].Store(false)
-			}
-			assert.NoError(t, release(held))
-		}
-	})
-	require.NoError(t, ctx.Err())
-	t.Logf("%d calls got all, %d none", got.Load(), none.Load())
-	free(t, lockers[0], numbered(keys, nil))
 }
 
 // free fails the test if one of reqs is held.

@@ -3,8 +3,9 @@
 package lagmeter
 
 import (
-	"fmt"
 	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,13 +14,13 @@ import (
 const (
 	step = 5 * time.Millisecond   // between two looks of a meter
 	slip = 2 * time.Millisecond   // how late one may be without being a lapse
-	asks = 5                      // the threads are asked at each fifth
+	asks = 20                     // the threads are asked at each twentieth
 	most = 500 * time.Millisecond // more of what they waited would excuse a call that hangs
 )
 
 // Meter sleeps for 5 ms again and again, and notes when that took longer. On Linux it also
-// notes how long each thread waits for a CPU: one thread may wait while the meter's own does
-// not. It is safe for concurrent use.
+// notes how long each thread waits for a CPU, of this process and of the servers that it has
+// started: one thread may wait while the meter's own does not. It is safe for concurrent use.
 type Meter struct {
 	end     chan struct{}
 	done    sync.WaitGroup
@@ -71,6 +72,7 @@ func (m *Meter) Since(begin time.Time) time.Duration {
 			worst, all = max(worst, l.by), all+l.by
 		}
 	}
+	longest = min(longest, time.Since(begin)) // some of it may have been before
 	// Several goroutines and the server have to be scheduled, and each may meet a lapse
 	// of its own.
 	return max(4*worst, all, min(2*longest, most))
@@ -87,19 +89,29 @@ func (m *Meter) askThreads() {
 	m.waited = waited
 }
 
-// threadWaits returns how long each thread of this process has waited for a CPU so far: the
-// second number of its schedstat. Without Linux's /proc it returns nothing.
+// threadWaits returns how long each thread of this process, and of those that it has started, has
+// waited for a CPU so far: the second number of its schedstat. Without Linux's /proc it returns nothing.
 func threadWaits() map[string]time.Duration {
 	waits := make(map[string]time.Duration)
-	tasks, _ := os.ReadDir("/proc/self/task")
+	addWaits(waits, "/proc/self/task/")
+	return waits
+}
+
+// addWaits adds the threads in the folder, and those of the processes that they have started.
+func addWaits(waits map[string]time.Duration, folder string) {
+	tasks, _ := os.ReadDir(folder)
 	for _, task := range tasks {
-		stat, _ := os.ReadFile("/proc/self/task/" + task.Name() + "/schedstat") // a thread may have ended
-		var ran, waited time.Duration
-		if _, err := fmt.Sscan(string(stat), (*int64)(&ran), (*int64)(&waited)); err == nil {
-			waits[task.Name()] = waited
+		thread := folder + task.Name()
+		stat, _ := os.ReadFile(thread + "/schedstat") // a thread may have ended
+		if fields := strings.Fields(string(stat)); len(fields) > 1 {
+			ns, _ := strconv.ParseInt(fields[1], 10, 64) // the kernel writes no other
+			waits[task.Name()] = time.Duration(ns)
+		}
+		children, _ := os.ReadFile(thread + "/children")
+		for child := range strings.FieldsSeq(string(children)) {
+			addWaits(waits, "/proc/"+child+"/task/")
 		}
 	}
-	return waits
 }
 
 func (m *Meter) run() {

@@ -1,8 +1,12 @@
 package lagmeter
 
 import (
+	"fmt"
 	"maps"
+	"os"
+	"os/exec"
 	"runtime"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -60,16 +64,33 @@ func TestThreadsWait(t *testing.T) {
 	})
 }
 
+// A thread can't have waited for longer than the call took: the rest was before.
+func TestThreadWaitedBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		waited := map[string]time.Duration{}
+		m := start(func() map[string]time.Duration { return maps.Clone(waited) })
+		defer m.Stop()
+		time.Sleep(time.Second + step/2) // never at once with the meter
+		waited["1"] = 80 * time.Millisecond
+		begin := time.Now()
+		time.Sleep(10 * time.Millisecond)
+		require.Equal(t, 20*time.Millisecond, m.Since(begin))
+	})
+}
+
 func TestThreadWaits(t *testing.T) {
 	waits := threadWaits()
 	if len(waits) == 0 {
 		t.Log("this system does not tell how long a thread waits")
 		return
 	}
+	threads := 4 * runtime.NumCPU()
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(threads))
 	var burning sync.WaitGroup
-	for range 4 * runtime.GOMAXPROCS(0) {
+	for range threads {
 		burning.Go(func() {
 			runtime.LockOSThread() // more threads than there are CPUs
+			defer runtime.UnlockOSThread()
 			for begin := time.Now(); time.Since(begin) < 50*time.Millisecond; {
 			}
 		})
@@ -79,7 +100,30 @@ func TestThreadWaits(t *testing.T) {
 	for thread, waited := range threadWaits() {
 		longest = max(longest, waited-waits[thread])
 	}
-	require.Positive(t, longest)
+	require.Greater(t, longest, time.Millisecond)
+}
+
+// The threads of a server count, and those of the processes that it has started.
+func TestServersWait(t *testing.T) {
+	if _, err := os.Stat("/proc/self/task/" + strconv.Itoa(os.Getpid()) + "/children"); err != nil {
+		t.Log("this system does not tell what a process has started")
+		return
+	}
+	server := exec.Command("sh", "-c", "sleep 100 & echo $!; wait")
+	out, err := server.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, server.Start())
+	var worker int
+	_, err = fmt.Fscan(out, &worker)
+	require.NoError(t, err)
+	waits := threadWaits()
+	killed, err := os.FindProcess(worker)
+	require.NoError(t, err)
+	require.NoError(t, killed.Kill())
+	_ = server.Wait() // the shell tells that its worker was killed
+	for _, process := range []int{os.Getpid(), server.Process.Pid, worker} {
+		require.Contains(t, waits, strconv.Itoa(process))
+	}
 }
 
 func TestStop(t *testing.T) {

@@ -15,33 +15,35 @@ import (
 // The switches work for locks that are no mutexes too.
 func TestSwitchesOfKinds(t *testing.T) {
 	for _, p := range []lock.Policy{{Read: true}, {Write: true}, {Fair: true}, {Permits: 2}} {
-		p.TTL = 300 * time.Millisecond
-		e := locktest.New(t)
-		l := e.Locker(nil)
-		l.MustSupport(&p)
-		ctx, held, err := l.Acquire(t.Context(), &p, "k")
-		require.NoError(t, err)
-		e.Expire("k")
-		require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
-		require.ErrorIs(t, held.Unlock(), lock.ErrLost)
+		synctest.Test(t, func(t *testing.T) {
+			p.TTL = 3 * time.Second
+			e := locktest.New(t)
+			l := e.Locker(nil)
+			l.MustSupport(&p)
+			ctx, held, err := l.Acquire(t.Context(), &p, "k")
+			require.NoError(t, err)
+			e.Expire("k")
+			require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
+			require.ErrorIs(t, held.Unlock(), lock.ErrLost)
 
-		ctx, held, err = l.Acquire(t.Context(), &p, "k")
-		require.NoError(t, err)
-		e.Lose("k")
-		require.NoError(t, lock.Check(ctx), "it hears at the next renewal")
-		_, other, err := e.Locker(nil).Acquire(t.Context(), &lock.Policy{Write: p.Read || p.Write, Fair: p.Fair, Permits: p.Permits, Weight: p.Permits, Try: true}, "k")
-		require.NoError(t, err)
-		<-ctx.Done()
-		require.ErrorIs(t, held.Unlock(), lock.ErrLost)
-		require.NoError(t, other.Unlock())
+			ctx, held, err = l.Acquire(t.Context(), &p, "k")
+			require.NoError(t, err)
+			e.Lose("k")
+			require.NoError(t, lock.Check(ctx), "it hears at the next renewal")
+			_, other, err := e.Locker(nil).Acquire(t.Context(), &lock.Policy{Write: p.Read || p.Write, Fair: p.Fair, Permits: p.Permits, Weight: p.Permits, Try: true}, "k")
+			require.NoError(t, err)
+			<-ctx.Done()
+			require.ErrorIs(t, held.Unlock(), lock.ErrLost)
+			require.NoError(t, other.Unlock())
 
-		e.LoseReplies(1)
-		_, _, err = l.Acquire(t.Context(), &p, "k")
-		require.ErrorIs(t, err, lock.ErrIndeterminate)
-		ctx, held, err = l.Acquire(t.Context(), &p, "k")
-		require.NoError(t, err)
-		require.NoError(t, lock.Check(ctx))
-		require.NoError(t, held.Unlock())
+			e.LoseReplies(1)
+			_, _, err = l.Acquire(t.Context(), &p, "k")
+			require.ErrorIs(t, err, lock.ErrIndeterminate)
+			ctx, held, err = l.Acquire(t.Context(), &p, "k")
+			require.NoError(t, err)
+			require.NoError(t, lock.Check(ctx))
+			require.NoError(t, held.Unlock())
+		})
 	}
 }
 

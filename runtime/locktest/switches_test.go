@@ -75,9 +75,9 @@ func TestLose(t *testing.T) {
 		require.False(t, e.Held("k"))
 		require.NoError(t, lock.Check(ctx), "nobody has told it")
 		requireFree(t, e, "k")
-		e.Advance(ttl/3 - time.Second)
+		e.Advance(ttl/3 - ttl/60)
 		require.NoError(t, lock.Check(ctx))
-		e.Advance(time.Second)
+		e.Advance(ttl / 60)
 		requireLost(t, ctx, held)
 	})
 }
