@@ -97,7 +97,7 @@ func hungEngine(c *trial) {
 }
 
 // givenUp is how long a check waits for a call that should have ended.
-const givenUp = 3 * time.Second
+const givenUp = 5 * time.Second
 
 var errNotConfirmed = errors.New("no engine has confirmed that")
 

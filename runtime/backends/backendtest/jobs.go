@@ -152,40 +152,15 @@ func jobsCrashedTick(c *trial) {
 
 // Others are told who leads, and who comes next leads when that one resigns.
 func jobsLeader(c *trial) {
-	p, key := c.kind(lock.Policy{Leader: true}), c.newKey()
-	first, second, third := c.named("first"), c.named("second"), c.locker()
-	if who, err := third.Leader(c.bounded(), p, key); err != nil || who != nil {
+	k := newCourt(c)
+	if who, err := k.watch.Leader(c.bounded(), k.policy, k.key); err != nil || who != nil {
 		c.Errorf("nobody leads: %+v, %v", who, err)
 	}
-	leads, resign := make(chan uint64, 2), make(chan struct{})
-	var all sync.WaitGroup
-	defer all.Wait()
-	campaign := func(l *lock.Locker) {
-		all.Go(func() {
-			if err := l.Lead(c.bounded(), p, key, func(ctx context.Context) error {
-				token, _ := lock.Token(ctx)
-				leads <- token
-				<-resign
-				return nil
-			}); err != nil {
-				c.Errorf("a leader that was not disturbed: %v", err)
-			}
-		})
-	}
-	campaign(first)
-	token := receive(c, "the first leader", leads)
-	campaign(second)
-	for i, name := range []string{"first", "second"} {
-		if who, err := third.Leader(c.bounded(), p, key); err != nil || who == nil || who.Name != name || who.Token != token {
-			c.Errorf("leader %d is %q with token %d: %+v, %v", i, name, token, who, err)
-		}
-		resign <- struct{}{}
-		if i == 0 {
-			next := receive(c, "the next leader", leads)
-			if next <= token {
-				c.Errorf("the leader after the one with token %d has %d", token, next)
-			}
-			token = next
-		}
-	}
+	first := k.campaign("first", c.named("first"))
+	t := k.leads(receive(c, "the first leader", first), first)
+	second := k.campaign("second", c.named("second"))
+	close(t.resign)
+	t = k.leads(receive(c, "the next leader", second), second)
+	close(t.resign)
+	k.adjourn()
 }

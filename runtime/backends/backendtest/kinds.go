@@ -3,7 +3,6 @@ package backendtest
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -69,13 +68,9 @@ func kindsRenewed(c *trial) {
 		}
 		ctx, held = inner, append(held, one)
 	}
+	begin := time.Now()
 	time.Sleep(c.steady() + c.over())
-	if err := lock.Check(ctx); err != nil {
-		c.Errorf("a lock that was to be renewed: %v", err)
-	}
-	for _, one := range slices.Backward(held) {
-		c.leave(one)
-	}
+	c.leaveKept(ctx, begin, c.steady(), held...)
 }
 
 // kind returns p with a lease that does not end within a check.

@@ -62,8 +62,12 @@ func notes(c *trial) {
 	// It ends by itself, also if it was to last longer before.
 	put(one, "long", time.Minute)
 	c.briefly(func(n driver.Noter) {
+		begin := time.Now()
 		put(n, "brief", time.Second)
-		want("brief")
+		got := c.note(one, "wait/"+key)
+		if ended := got == "" && time.Since(begin) >= time.Second; got != "brief" && !ended {
+			c.Errorf("Note: %q, want %q", got, "brief")
+		}
 	})
 	for end := time.Now().Add(c.long() + c.soon()); c.note(one, "wait/"+key) != ""; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {

@@ -74,9 +74,16 @@ func permit(n, weight int) driver.Mode {
 // A permit whose holder died is free after its ttl, while others renew theirs.
 func permitOfTheDead(c *trial) {
 	dead, live, b, key := c.open(), c.open(), c.open(), c.newKey()
-	dead.get(dead.kindOf(key, c.h.TTL, permit(2, 1)))
+	gone := dead.get(dead.kindOf(key, c.h.TTL, permit(2, 1)))
 	lease := live.get(live.kindOf(key, c.long(), permit(2, 1)))
-	b.refused(b.kindOf(key, c.long(), permit(2, 1)))
+	if early, err := b.Acquire(c.bounded(), b.kindOf(key, c.long(), permit(2, 1))); err == nil {
+		if left := gone.Deadline().Left(); left > 0 {
+			c.Errorf("a permit was given to another %v before the Deadline of its lease", left)
+		}
+		c.free(early)
+	} else if !isHeld(err) {
+		c.Errorf("a permit that another holds: %v; it must be a *driver.HeldError", err)
+	}
 	time.Sleep(c.over())
 	other := b.get(b.kindOf(key, c.long(), permit(2, 1)))
 	b.refused(b.kindOf(key, c.long(), permit(2, 1)))
