@@ -33,7 +33,7 @@ func delayOfTheLost(c *trial) {
 // A release ends the Delay.
 func delayOfTheReleased(c *trial) {
 	l, other, key := c.locker(), c.locker(), c.newKey()
-	_, held := c.enter(l, &lock.Policy{TTL: c.long(), Delay: c.long() / 4}, key)
+	_, held := c.enter(l, &lock.Policy{TTL: c.long() / 2, Delay: c.long() / 4}, key)
 	c.leave(held)
 	begin := time.Now()
 	err := other.Do(c.bounded(), c.policy(), key, func(context.Context) error { return nil })

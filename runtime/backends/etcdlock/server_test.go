@@ -52,8 +52,10 @@ func TestClientClosed(t *testing.T) {
 func TestServerComesBack(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartEtcd(t)
-	l := newLocker(t, server.Addr())
-	ctx, held := acquire(t, l, ttl(4*time.Second), "held")
+	b := New(newClient(t, []string{server.Addr()}))
+	l := lockerOn(t, b)
+	ctx, held := acquire(t, l, ttl(9*time.Second), "held")
+	s := b.sessions.All()[0]
 	before := token(t, ctx)
 	server.Kill()
 	for range 5 {
@@ -65,8 +67,9 @@ func TestServerComesBack(t *testing.T) {
 	require.Less(t, time.Since(begin), 500*time.Millisecond+meter.Since(begin))
 	require.Greater(t, token(t, inner), before)
 	require.NoError(t, finish(second))
-	time.Sleep(4 * time.Second)
-	require.NoError(t, lock.Check(ctx), "the keep-alives go on")
+	deadline := s.Deadline()
+	eventually(t, "the keep-alives go on", func() bool { return deadline.Before(s.Deadline()) })
+	require.NoError(t, lock.Check(ctx))
 	require.NoError(t, finish(held))
 }
 
@@ -150,12 +153,13 @@ func TestServerHangs(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartEtcd(t)
 	b := newBackend(t, server.Addr())
-	b.options.AttemptTimeout = 100 * time.Millisecond
 	released(t, taken(t, b, attempt("key", "A:1")))
 	server.Stop()
+	b.options.AttemptTimeout = 100 * time.Millisecond
 	a := attempt("key", "A:2")
 	_, err := b.Acquire(t.Context(), a)
 	require.ErrorIs(t, err, lock.ErrIndeterminate)
+	b.options.AttemptTimeout = soon
 	server.Cont()
 	require.NoError(t, b.Undo(t.Context(), a))
 	nothingLeft(t, admin(t, server.Addr()), "key")
@@ -189,7 +193,7 @@ func TestAcquireWithoutTheTurn(t *testing.T) {
 	b, key := New(newClient(t, []string{shared(t)})), newKey(t)
 	_, theirs := acquire(t, newLocker(t, shared(t)), nil, key)
 	l := lockerOn(t, b)
-	waiting := start(t.Context(), l, &lock.Policy{Wait: 1500 * time.Millisecond}, key)
+	waiting := start(t.Context(), l, &lock.Policy{Wait: 2 * time.Second}, key)
 	follows(t, b, key)
 	b.mu.Lock()
 	places := slices.Collect(maps.Keys(b.entries))
@@ -236,7 +240,7 @@ func TestWaitEndsInSilence(t *testing.T) {
 	defer held.Release(nil)
 	l, done := newLocker(t, proxy.Addr()), make(chan error, 1)
 	go func() {
-		_, _, err := l.Acquire(context.Background(), &lock.Policy{Wait: 4500 * time.Millisecond}, key)
+		_, _, err := l.Acquire(context.Background(), &lock.Policy{Wait: 5500 * time.Millisecond}, key)
 		done <- err
 	}()
 	eventually(t, "it waits at etcd", func() bool {
