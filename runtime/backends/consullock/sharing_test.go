@@ -121,7 +121,7 @@ func TestManyThatGiveUpAtOnce(t *testing.T) {
 	const overrun = 100 * time.Millisecond
 	many := 1000
 	if raceDetector {
-		many /= 4
+		many /= 10
 	}
 	addr := testserver.Consul(t)
 	holder, waiting := newLocker(t, addr), newLocker(t, addr)

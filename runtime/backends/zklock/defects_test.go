@@ -91,8 +91,8 @@ func TestAnswersAreSlow(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
 	p := faultproxy.NewZooKeeper(t, addr)
-	ctx, finish := enter(t, newLocker(t, root, p.Addr()), ttl(2*second), "k")
-	p.Delay(faultproxy.Replies, second/2) // a quarter of the lease
+	ctx, finish := enter(t, newLocker(t, root, p.Addr()), ttl(4*second), "k")
+	p.Delay(faultproxy.Replies, second) // a quarter of the lease
 	for begin := time.Now(); time.Since(begin) < 8*second; time.Sleep(50 * time.Millisecond) {
 		require.NoError(t, lock.Check(ctx), "after %v", time.Since(begin))
 	}
