@@ -29,6 +29,7 @@ type court struct {
 // term is one term of one leader.
 type term struct {
 	name   string
+	leader *lock.Locker
 	ctx    context.Context
 	resign chan struct{}
 	over   chan struct{} // closed when it has returned
@@ -55,15 +56,15 @@ func (k *court) campaignFor(name string, l *lock.Locker, ttl time.Duration) <-ch
 	policy := *k.policy
 	policy.TTL = ttl
 	k.all.Go(func() {
-		if err := l.Lead(ctx, &policy, k.key, func(ctx context.Context) error { return k.lead(ctx, name, begun) }); err != nil {
+		if err := l.Lead(ctx, &policy, k.key, func(ctx context.Context) error { return k.lead(ctx, name, l, begun) }); err != nil {
 			k.Errorf("%s leads no more: %v", name, err)
 		}
 	})
 	return begun
 }
 
-func (k *court) lead(ctx context.Context, name string, begun chan<- *term) error {
-	t := &term{name: name, ctx: ctx, resign: make(chan struct{}), over: make(chan struct{})}
+func (k *court) lead(ctx context.Context, name string, l *lock.Locker, begun chan<- *term) error {
+	t := &term{name: name, leader: l, ctx: ctx, resign: make(chan struct{}), over: make(chan struct{})}
 	token, _ := lock.Token(ctx)
 	k.mu.Lock()
 	for _, other := range k.terms {
@@ -116,12 +117,23 @@ func (k *court) leads(t *term, begun <-chan *term) *term {
 			begin = time.Now()
 		case lost != nil || err != nil || who == nil || who.Name != t.name || who.Token != token:
 			k.Fatalf("%s leads with token %d (%v); the engine says %+v, %v", t.name, token, lost, who, err)
-		case who.Left > min(briefLease, k.h.TTL/2):
+		case t.left() > min(briefLease, k.h.TTL/2):
 			return t
 		case time.Since(begin) > k.soon():
-			k.Fatalf("%s leads with a lease that lasts %v, and is not renewed", t.name, who.Left)
+			k.Fatalf("%s leads with a lease that lasts %v, and is not renewed", t.name, t.left())
 		}
 	}
+}
+
+// left is how long the lease of the term lasts, as its leader knows.
+func (t *term) left() time.Duration {
+	token, _ := lock.Token(t.ctx)
+	for _, h := range t.leader.Snapshot().Holds {
+		if h.Token == token {
+			return time.Until(h.Deadline)
+		}
+	}
+	return 0
 }
 
 // adjourn ends the campaigns, closes their Lockers, and requires that nothing of them is

@@ -27,7 +27,8 @@ var permits = []check{
 func noMore(c *trial) {
 	const lockers, goroutines, times, n = 3, 4, 10, 3
 	key, p := c.newKey(), lock.Policy{Permits: n}
-	var inside, most, done atomic.Int64
+	var done atomic.Int64
+	var r room
 	var all sync.WaitGroup
 	for range lockers {
 		l := c.kindLocker()
@@ -35,12 +36,9 @@ func noMore(c *trial) {
 			all.Go(func() {
 				for range times {
 					begin := time.Now()
-					err := l.Do(c.bounded(), c.kind(p), key, func(context.Context) error {
-						now := inside.Add(1)
-						for old := most.Load(); now > old && !most.CompareAndSwap(old, now); old = most.Load() {
-						}
+					err := l.Do(c.bounded(), c.kind(p), key, func(ctx context.Context) error {
+						defer r.enter(ctx)()
 						time.Sleep(2 * time.Millisecond)
-						inside.Add(-1)
 						done.Add(1)
 						return nil
 					})
@@ -50,8 +48,8 @@ func noMore(c *trial) {
 		}
 	}
 	all.Wait()
-	if m := most.Load(); m > n {
-		c.Errorf("%d were inside, with %d permits", m, n)
+	if r.most > n {
+		c.Errorf("%d were inside, with %d permits", r.most, n)
 	}
 	if d := done.Load(); d != lockers*goroutines*times {
 		c.Errorf("%d of %d sections", d, lockers*goroutines*times)
@@ -65,6 +63,34 @@ func noMore(c *trial) {
 		defer c.leave(held)
 	}
 	c.notNow(c.kindLocker(), p, key)
+}
+
+// room counts who is inside of it at a time, by a lock that is held still.
+type room struct {
+	mu     sync.Mutex // guards the rest
+	inside map[context.Context]bool
+	most   int
+}
+
+func (r *room) enter(ctx context.Context) (leave func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.inside == nil {
+		r.inside = map[context.Context]bool{}
+	}
+	r.inside[ctx] = true
+	n := 0
+	for other := range r.inside {
+		if lock.Check(other) == nil {
+			n++
+		}
+	}
+	r.most = max(r.most, n)
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.inside, ctx)
+	}
 }
 
 func permit(n, weight int) driver.Mode {

@@ -187,12 +187,14 @@ func TestLateGivingUpOfAnEntry(t *testing.T) {
 	b, f, key := torn(t)
 	lease := taken(t, b, attempt(key, "B:1"))
 	requireHeld(t, b, attempt(key, "A:1"))
-	late := f.late(deletes(key))
-	leaving := attempt(key, "A:9") // by a Locker whose next waiter has come meanwhile
+	late, owed := f.late(deletes(key)), f.late(deletes(key)) // by the undo, and by the session for it
+	leaving := attempt(key, "A:9")                           // by a Locker whose next waiter has come meanwhile
 	require.Error(t, b.Undo(until(t, late.arrived), leaving))
+	receive(t, "what is owed", owed.arrived)
 	released(t, lease)
 	lease = taken(t, b, attempt(key, "A:1"))
 	require.NoError(t, late.arrives(t))
+	require.NoError(t, owed.arrives(t))
 	requireHeld(t, b, only(attempt(key, "B:2")))
 	released(t, lease)
 }
