@@ -74,7 +74,7 @@ func (c *trial) fromSending(what string, faults Faults, call func() (l driver.Le
 	for range 5 {
 		lease, sent := call()
 		end := time.Now().Add(lease.Deadline().Left())
-		least = min(least, end.Sub(sent)-c.steady())
+		least = min(least, end.Sub(sent)-c.long())
 		faults.Delay(0)
 		c.released(lease)
 		if least < c.slow()/2 {
@@ -93,14 +93,14 @@ func deadlineOfAcquire(c *trial) {
 		faults.Delay(c.slow())
 		c.free(a.take(c.newKey())) // a client that is used to fast answers may ask twice
 		sent := time.Now()
-		return a.takeFor(key, c.steady()), sent
+		return a.takeFor(key, c.long()), sent
 	})
 }
 
 func deadlineOfRenewal(c *trial) {
 	a, faults := c.openFaulty()
 	key := c.newKey()
-	ttl := c.steady()
+	ttl := c.long()
 	c.fromSending("Renew", faults, func() (driver.Lease, time.Time) {
 		lease := a.takeFor(key, ttl)
 		if err := lease.Renew(c.bounded(), ttl); err != nil { // connections stand
