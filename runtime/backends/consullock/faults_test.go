@@ -81,6 +81,24 @@ func TestHungServer(t *testing.T) {
 	mustRelease(t, held)
 }
 
+// A call that waits in vain for a session to be opened names the server.
+func TestSessionThatIsAwaitedNamesTheServer(t *testing.T) {
+	addr := testserver.Consul(t)
+	n := backendtest.NewNetwork(t)
+	b := New(newClient(t, n.Addr(addr)), noDelay())
+	require.Equal(t, []string{n.Addr(addr)}, b.Servers())
+	l := lockerOn(t, b)
+	_, held := acquire(t, l, ttl(long), newKey(t)) // the range of ttls is known
+	mustRelease(t, held)
+	n.Silence()
+	brief, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, _, err := l.Acquire(brief, ttl(2*long), newKey(t))
+	require.ErrorContains(t, err, "waiting for a session")
+	require.ErrorContains(t, err, n.Addr(addr))
+	n.Heal()
+}
+
 // S67: a server that is restarted keeps sessions and locks, and tokens rise over
 // it: whoever holds goes on if it is back in time.
 func TestRestartedServer(t *testing.T) {
