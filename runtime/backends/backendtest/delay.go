@@ -21,7 +21,7 @@ func delayOfTheLost(c *trial) {
 	ctx, held := c.enter(l, p, key)
 	granted := time.Now()
 	<-ctx.Done()
-	c.within("the end of a lease with a Delay", granted, c.h.TTL)
+	c.within("the end of a lease with a Delay", granted, c.h.TTL+overrun)
 	_, theirs := c.enter(other, &lock.Policy{TTL: c.long()}, key)
 	if closed := time.Since(asked); closed < 2*c.h.TTL-c.h.TTL/10 {
 		c.Errorf("a lock that was lost was to be had %v after it had been asked for, with a TTL and a Delay of %v each", closed, c.h.TTL)
@@ -33,7 +33,7 @@ func delayOfTheLost(c *trial) {
 // A release ends the Delay.
 func delayOfTheReleased(c *trial) {
 	l, other, key := c.locker(), c.locker(), c.newKey()
-	_, held := c.enter(l, &lock.Policy{TTL: c.long(), Delay: c.long() / 4}, key)
+	_, held := c.enter(l, &lock.Policy{TTL: c.long() / 2, Delay: c.long() / 4}, key)
 	c.leave(held)
 	begin := time.Now()
 	err := other.Do(c.bounded(), c.policy(), key, func(context.Context) error { return nil })

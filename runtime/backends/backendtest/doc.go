@@ -41,7 +41,7 @@
 //
 // Every time in the suite derives from the harness: TTL is the lease of the
 // checks that wait for its end, Slack how much later than that the engine may
-// end it. Where the end is not the point, leases are long (20 s, or MaxTTL), so
+// end it. Where the end is not the point, leases are long (a minute, or MaxTTL), so
 // that a busy machine does not see them end, and what is left behind shows. The
 // checks of one harness run side by side, 16 at once and each under keys of its
 // own: an engine that counts in seconds takes little longer than one that does

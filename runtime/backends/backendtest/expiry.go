@@ -61,8 +61,8 @@ func deadClient(c *trial) {
 	c.free(next)
 }
 
-// slow is how long answers take where it matters.
-func (c *trial) slow() time.Duration { return c.h.TTL / 4 }
+// slow is how long answers take where it matters: less than a client waits before it asks again.
+func (c *trial) slow() time.Duration { return min(c.h.TTL/4, 300*time.Millisecond) }
 
 // fromSending requires that a deadline counts from before its request was sent:
 // call, whose answer takes long, returns the lease. A deadline that counts from
@@ -74,7 +74,7 @@ func (c *trial) fromSending(what string, faults Faults, call func() (l driver.Le
 	for range 5 {
 		lease, sent := call()
 		end := time.Now().Add(lease.Deadline().Left())
-		least = min(least, end.Sub(sent)-c.steady())
+		least = min(least, end.Sub(sent)-c.long())
 		faults.Delay(0)
 		c.released(lease)
 		if least < c.slow()/2 {
@@ -93,14 +93,14 @@ func deadlineOfAcquire(c *trial) {
 		faults.Delay(c.slow())
 		c.free(a.take(c.newKey())) // a client that is used to fast answers may ask twice
 		sent := time.Now()
-		return a.takeFor(key, c.steady()), sent
+		return a.takeFor(key, c.long()), sent
 	})
 }
 
 func deadlineOfRenewal(c *trial) {
 	a, faults := c.openFaulty()
 	key := c.newKey()
-	ttl := c.steady()
+	ttl := c.long()
 	c.fromSending("Renew", faults, func() (driver.Lease, time.Time) {
 		lease := a.takeFor(key, ttl)
 		if err := lease.Renew(c.bounded(), ttl); err != nil { // connections stand
@@ -118,7 +118,7 @@ func deadlineOfRenewal(c *trial) {
 // A lease that was just granted, or renewed, is neither over nor longer than asked for.
 func deadlineAhead(c *trial) {
 	a := c.open()
-	ttl := c.steady()
+	ttl := c.long()
 	lease := a.takeFor(c.newKey(), ttl)
 	for range 2 {
 		if left := lease.Deadline().Left(); left <= 0 || left > ttl {
@@ -149,8 +149,8 @@ func holderHearsFirst(c *trial) {
 func fixedLease(c *trial) {
 	l, key := c.locker(), c.newKey()
 	c.passesBy(l, c.newKey(), c.soon(), "connections stand")
-	begin := time.Now()
 	ctx, held := c.enter(l, &lock.Policy{TTL: c.h.TTL, NoRenew: true}, key)
+	begin := time.Now()
 	next := entering(c.bounded(), c.locker(), c.shortPolicy(), key)
 	c.ended(ctx)
 	c.within("the end of a fixed lease", begin, c.h.TTL+overrun)

@@ -24,21 +24,40 @@ func fairOrder(c *trial) {
 	const waiters = 8
 	lockers := []*kindLocker{c.kindLocker(), c.kindLocker(), c.kindLocker()}
 	key := c.newKey()
+	begin := time.Now()
 	_, held := c.enter(lockers[0].Locker, c.kind(inOrder), key)
 	var all []<-chan *lock.Hold
 	for i := range waiters {
 		all = append(all, c.begin(lockers[i*i%3], inOrder, key))
 	}
 	c.leave(held)
-	for i, next := range all {
-		h := c.comes("the next in line", next)
-		for _, later := range all[i+1:] {
-			if len(later) > 0 {
-				c.Errorf("the %dth to arrive has the lock, and another that came later", i)
+	for i := range all {
+		next, h := c.oneOf(all)
+		if lag := c.lag(begin); next != i && lag < time.Second { // who has not asked for 2.5 s loses its place
+			c.Errorf("the lock went to the %dth to arrive, not to the %dth (the machine was late by %v)", next, i, lag)
+		}
+		all[next] = nil
+		for j, other := range all {
+			if len(other) > 0 && c.lag(begin) < briefLease/2 {
+				c.Errorf("the %dth to arrive has the lock, and the %dth", next, j)
 			}
 		}
 		c.leave(h)
 	}
+}
+
+// oneOf returns the hold that comes first, and whose it is.
+func (c *trial) oneOf(all []<-chan *lock.Hold) (int, *lock.Hold) {
+	c.Helper()
+	for begin := time.Now(); time.Since(begin) < c.soon(); time.Sleep(time.Millisecond) {
+		for i, held := range all {
+			if len(held) > 0 {
+				return i, c.comes("the next in line", held)
+			}
+		}
+	}
+	c.Fatal("none of those in line has got the lock")
+	return 0, nil
 }
 
 func fairExclusion(c *trial) { c.exclude(c.kind(inOrder)) }

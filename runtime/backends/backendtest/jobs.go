@@ -51,8 +51,8 @@ func (c *trial) namedOn(name string, b driver.Backend) *lock.Locker {
 }
 
 // job is one attempt to run tick. It reports whether the tick is completed.
-func (c *trial) job(ctx context.Context, l *lock.Locker, p *lock.Policy, key, tick string, run func() error) (done bool) {
-	_, held, err := l.AcquireOnce(ctx, p, key, tick)
+func (c *trial) job(ctx context.Context, l *lock.Locker, p *lock.Policy, key, tick string, run func(ctx context.Context) error) (done bool) {
+	ctx, held, err := l.AcquireOnce(ctx, p, key, tick)
 	switch {
 	case errors.Is(err, lock.ErrDone):
 		return true
@@ -60,7 +60,7 @@ func (c *trial) job(ctx context.Context, l *lock.Locker, p *lock.Policy, key, ti
 		c.Errorf("tick %q: %v", tick, err)
 		return true
 	}
-	err = run()
+	err = run(ctx)
 	if err == nil {
 		held.Complete()
 	}
@@ -74,7 +74,7 @@ func jobsTicks(c *trial) {
 	const ticks, processes = 6, 4
 	key, p := c.newKey(), c.kind(lock.Policy{Once: true})
 	var completed [ticks]atomic.Int32
-	var inside atomic.Int32
+	var r room
 	var all sync.WaitGroup
 	for i := range processes {
 		l := c.locker()
@@ -82,11 +82,8 @@ func jobsTicks(c *trial) {
 			for tick := range ticks {
 				for n := 0; ; n++ {
 					succeeded := false
-					if c.job(c.bounded(), l, p, key, fmt.Sprint(tick), func() error {
-						if inside.Add(1) > 1 {
-							c.Errorf("two run under %s", key)
-						}
-						defer inside.Add(-1)
+					if c.job(c.bounded(), l, p, key, fmt.Sprint(tick), func(ctx context.Context) error {
+						defer r.enter(ctx)()
 						if (tick+i+n)%3 == 0 {
 							return errors.New("the job failed")
 						}
@@ -103,6 +100,9 @@ func jobsTicks(c *trial) {
 		})
 	}
 	all.Wait()
+	if r.most > 1 {
+		c.Errorf("%d run under %s", r.most, key)
+	}
 	for tick := range completed {
 		if n := completed[tick].Load(); n != 1 {
 			c.Errorf("tick %d was completed %d times", tick, n)
@@ -143,7 +143,7 @@ func jobsCrashedTick(c *trial) {
 	}
 	p, runs := c.kind(lock.Policy{Once: true}), 0
 	for range 2 {
-		c.job(c.bounded(), a, p, key, "1", func() error { runs++; return nil })
+		c.job(c.bounded(), a, p, key, "1", func(context.Context) error { runs++; return nil })
 	}
 	if runs != 1 {
 		c.Errorf("a tick whose process died was run %d times more", runs)
@@ -152,40 +152,15 @@ func jobsCrashedTick(c *trial) {
 
 // Others are told who leads, and who comes next leads when that one resigns.
 func jobsLeader(c *trial) {
-	p, key := c.kind(lock.Policy{Leader: true}), c.newKey()
-	first, second, third := c.named("first"), c.named("second"), c.locker()
-	if who, err := third.Leader(c.bounded(), p, key); err != nil || who != nil {
+	k := newCourt(c)
+	if who, err := k.watch.Leader(c.bounded(), k.policy, k.key); err != nil || who != nil {
 		c.Errorf("nobody leads: %+v, %v", who, err)
 	}
-	leads, resign := make(chan uint64, 2), make(chan struct{})
-	var all sync.WaitGroup
-	defer all.Wait()
-	campaign := func(l *lock.Locker) {
-		all.Go(func() {
-			if err := l.Lead(c.bounded(), p, key, func(ctx context.Context) error {
-				token, _ := lock.Token(ctx)
-				leads <- token
-				<-resign
-				return nil
-			}); err != nil {
-				c.Errorf("a leader that was not disturbed: %v", err)
-			}
-		})
-	}
-	campaign(first)
-	token := receive(c, "the first leader", leads)
-	campaign(second)
-	for i, name := range []string{"first", "second"} {
-		if who, err := third.Leader(c.bounded(), p, key); err != nil || who == nil || who.Name != name || who.Token != token {
-			c.Errorf("leader %d is %q with token %d: %+v, %v", i, name, token, who, err)
-		}
-		resign <- struct{}{}
-		if i == 0 {
-			next := receive(c, "the next leader", leads)
-			if next <= token {
-				c.Errorf("the leader after the one with token %d has %d", token, next)
-			}
-			token = next
-		}
-	}
+	first := k.campaign("first", c.named("first"))
+	t := k.leads(receive(c, "the first leader", first), first)
+	second := k.campaign("second", c.named("second"))
+	close(t.resign)
+	t = k.leads(receive(c, "the next leader", second), second)
+	close(t.resign)
+	k.adjourn()
 }

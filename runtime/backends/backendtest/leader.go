@@ -29,6 +29,7 @@ type court struct {
 // term is one term of one leader.
 type term struct {
 	name   string
+	leader *lock.Locker
 	ctx    context.Context
 	resign chan struct{}
 	over   chan struct{} // closed when it has returned
@@ -50,18 +51,20 @@ func (k *court) campaign(name string, l *lock.Locker) <-chan *term {
 func (k *court) campaignFor(name string, l *lock.Locker, ttl time.Duration) <-chan *term {
 	begun := make(chan *term, 8)
 	k.lockers = append(k.lockers, l)
-	ctx, policy := k.bounded(), *k.policy
+	ctx, cancel := context.WithCancel(context.WithoutCancel(k.Context())) // for as long as the check takes
+	k.Cleanup(cancel)
+	policy := *k.policy
 	policy.TTL = ttl
 	k.all.Go(func() {
-		if err := l.Lead(ctx, &policy, k.key, func(ctx context.Context) error { return k.lead(ctx, name, begun) }); err != nil {
+		if err := l.Lead(ctx, &policy, k.key, func(ctx context.Context) error { return k.lead(ctx, name, l, begun) }); err != nil {
 			k.Errorf("%s leads no more: %v", name, err)
 		}
 	})
 	return begun
 }
 
-func (k *court) lead(ctx context.Context, name string, begun chan<- *term) error {
-	t := &term{name: name, ctx: ctx, resign: make(chan struct{}), over: make(chan struct{})}
+func (k *court) lead(ctx context.Context, name string, l *lock.Locker, begun chan<- *term) error {
+	t := &term{name: name, leader: l, ctx: ctx, resign: make(chan struct{}), over: make(chan struct{})}
 	token, _ := lock.Token(ctx)
 	k.mu.Lock()
 	for _, other := range k.terms {
@@ -100,13 +103,37 @@ func (k *court) queues(l *lock.Locker) {
 	}
 }
 
-// leads requires that the engine has t for the term.
-func (k *court) leads(t *term) {
+// leads requires that the engine has t for the term. It returns t once its lease is not the
+// brief one any more that it began with if it had waited: a late machine may lose that. Then leads
+// returns the campaign's next term, out of begun.
+func (k *court) leads(t *term, begun <-chan *term) *term {
 	k.Helper()
-	token, _ := lock.Token(t.ctx)
-	if who, err := k.watch.Leader(k.bounded(), k.policy, k.key); err != nil || who == nil || who.Name != t.name || who.Token != token {
-		k.Errorf("%s leads with token %d; the engine says %+v, %v", t.name, token, who, err)
+	for begin := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		token, _ := lock.Token(t.ctx)
+		who, err := k.watch.Leader(k.bounded(), k.policy, k.key)
+		switch lost := lock.Check(t.ctx); {
+		case lost != nil && k.late(begin.Add(-briefLease), lost):
+			t = receive(k.trial, "the next term of "+t.name, begun)
+			begin = time.Now()
+		case lost != nil || err != nil || who == nil || who.Name != t.name || who.Token != token:
+			k.Fatalf("%s leads with token %d (%v); the engine says %+v, %v", t.name, token, lost, who, err)
+		case t.left() > min(briefLease, k.h.TTL/2):
+			return t
+		case time.Since(begin) > k.soon():
+			k.Fatalf("%s leads with a lease that lasts %v, and is not renewed", t.name, t.left())
+		}
 	}
+}
+
+// left is how long the lease of the term lasts, as its leader knows.
+func (t *term) left() time.Duration {
+	token, _ := lock.Token(t.ctx)
+	for _, h := range t.leader.Snapshot().Holds {
+		if h.Token == token {
+			return time.Until(h.Deadline)
+		}
+	}
+	return 0
 }
 
 // adjourn ends the campaigns, closes their Lockers, and requires that nothing of them is
@@ -193,7 +220,7 @@ func leaderCrashed(c *trial) {
 	if left := gone.Deadline().Left(); left > 0 {
 		c.Errorf("the next one leads %v before the end of a lease", left)
 	}
-	k.leads(t)
+	t = k.leads(t, first)
 	k.giveUp()
 	for i := range 3 {
 		name := fmt.Sprint("next ", i)
@@ -209,7 +236,7 @@ func leaderCrashed(c *trial) {
 		}
 		c.Logf("taking over from a leader that resigned took %v", time.Since(begin))
 		c.within("taking over from a leader that resigned", begin, limit+overrun)
-		k.leads(t)
+		t = k.leads(t, next)
 	}
 	close(t.resign)
 	k.adjourn()
@@ -231,12 +258,11 @@ func leaderCutOff(c *trial) {
 	c.within("taking over from a leader that was cut off", begin, 2*c.over()+pollLimit) // a renewal may just have gone out
 	c.lost("Check of a leader that was cut off", lock.Check(old.ctx))
 	c.ended(old.ctx)
-	k.leads(t)
+	t = k.leads(t, second)
 	faults.Heal()
 	time.Sleep(100 * time.Millisecond)
 	close(t.resign)
-	t = receive(c, "the leader that is back", first)
-	k.leads(t)
+	t = k.leads(receive(c, "the leader that is back", first), first)
 	close(t.resign)
 	k.adjourn()
 }
@@ -257,11 +283,10 @@ func campaignCutOff(c *trial) {
 	close(t.resign)
 	t = receive(c, "the one behind one that is cut off", third)
 	c.within("passing one over that is cut off", begin, c.over()+2*pollLimit)
-	k.leads(t)
+	t = k.leads(t, third)
 	faults.Heal()
 	close(t.resign)
-	t = receive(c, "the one that was cut off in its campaign", second)
-	k.leads(t)
+	t = k.leads(receive(c, "the one that was cut off in its campaign", second), second)
 	close(t.resign)
 	k.adjourn()
 }

@@ -3,6 +3,7 @@ package backendtest
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	lock "github.com/lockgen/lockgen/runtime"
@@ -65,6 +66,22 @@ func (c *trial) leave(held *lock.Hold) {
 	}
 }
 
+// leaveKept is leave of what was renewed since begin, with a lease of ttl, and must not have been
+// lost, unless the machine was late by half of that.
+func (c *trial) leaveKept(ctx context.Context, begin time.Time, ttl time.Duration, all ...*lock.Hold) {
+	c.Helper()
+	leave := c.leave
+	if err := lock.Check(ctx); err != nil {
+		leave = func(held *lock.Hold) { _ = finish(held) }
+		if lag := c.lag(begin); lag < ttl/2 {
+			c.Errorf("a lock that was to be renewed, after %v: %v (%v for a busy machine)", time.Since(begin), err, lag)
+		}
+	}
+	for _, held := range slices.Backward(all) {
+		leave(held)
+	}
+}
+
 func isHeld(err error) bool {
 	_, ok := errors.AsType[*driver.HeldError](err)
 	return ok
@@ -81,7 +98,7 @@ func (c *trial) atLeast(d time.Duration) time.Duration {
 
 // long is a lease that does not end within a check: what is free before it is
 // over was freed by someone.
-func (c *trial) long() time.Duration { return c.atLeast(20 * time.Second) }
+func (c *trial) long() time.Duration { return c.atLeast(time.Minute) }
 
 // steady is a lease that even a machine that is overloaded renews in time, for
 // checks of what is renewed.

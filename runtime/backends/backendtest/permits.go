@@ -27,7 +27,8 @@ var permits = []check{
 func noMore(c *trial) {
 	const lockers, goroutines, times, n = 3, 4, 10, 3
 	key, p := c.newKey(), lock.Policy{Permits: n}
-	var inside, most, done atomic.Int64
+	var done atomic.Int64
+	var r room
 	var all sync.WaitGroup
 	for range lockers {
 		l := c.kindLocker()
@@ -35,12 +36,9 @@ func noMore(c *trial) {
 			all.Go(func() {
 				for range times {
 					begin := time.Now()
-					err := l.Do(c.bounded(), c.kind(p), key, func(context.Context) error {
-						now := inside.Add(1)
-						for old := most.Load(); now > old && !most.CompareAndSwap(old, now); old = most.Load() {
-						}
+					err := l.Do(c.bounded(), c.kind(p), key, func(ctx context.Context) error {
+						defer r.enter(ctx)()
 						time.Sleep(2 * time.Millisecond)
-						inside.Add(-1)
 						done.Add(1)
 						return nil
 					})
@@ -50,8 +48,8 @@ func noMore(c *trial) {
 		}
 	}
 	all.Wait()
-	if m := most.Load(); m > n {
-		c.Errorf("%d were inside, with %d permits", m, n)
+	if r.most > n {
+		c.Errorf("%d were inside, with %d permits", r.most, n)
 	}
 	if d := done.Load(); d != lockers*goroutines*times {
 		c.Errorf("%d of %d sections", d, lockers*goroutines*times)
@@ -67,6 +65,34 @@ func noMore(c *trial) {
 	c.notNow(c.kindLocker(), p, key)
 }
 
+// room counts who is inside of it at a time, by a lock that is held still.
+type room struct {
+	mu     sync.Mutex // guards the rest
+	inside map[context.Context]bool
+	most   int
+}
+
+func (r *room) enter(ctx context.Context) (leave func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.inside == nil {
+		r.inside = map[context.Context]bool{}
+	}
+	r.inside[ctx] = true
+	n := 0
+	for other := range r.inside {
+		if lock.Check(other) == nil {
+			n++
+		}
+	}
+	r.most = max(r.most, n)
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.inside, ctx)
+	}
+}
+
 func permit(n, weight int) driver.Mode {
 	return driver.Mode{Kind: driver.Permits, Permits: n, Weight: weight}
 }
@@ -74,9 +100,16 @@ func permit(n, weight int) driver.Mode {
 // A permit whose holder died is free after its ttl, while others renew theirs.
 func permitOfTheDead(c *trial) {
 	dead, live, b, key := c.open(), c.open(), c.open(), c.newKey()
-	dead.get(dead.kindOf(key, c.h.TTL, permit(2, 1)))
+	gone := dead.get(dead.kindOf(key, c.h.TTL, permit(2, 1)))
 	lease := live.get(live.kindOf(key, c.long(), permit(2, 1)))
-	b.refused(b.kindOf(key, c.long(), permit(2, 1)))
+	if early, err := b.Acquire(c.bounded(), b.kindOf(key, c.long(), permit(2, 1))); err == nil {
+		if left := gone.Deadline().Left(); left > 0 {
+			c.Errorf("a permit was given to another %v before the Deadline of its lease", left)
+		}
+		c.free(early)
+	} else if !isHeld(err) {
+		c.Errorf("a permit that another holds: %v; it must be a *driver.HeldError", err)
+	}
 	time.Sleep(c.over())
 	other := b.get(b.kindOf(key, c.long(), permit(2, 1)))
 	b.refused(b.kindOf(key, c.long(), permit(2, 1)))

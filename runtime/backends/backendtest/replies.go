@@ -153,7 +153,7 @@ func lostRenewal(c *trial) {
 	if errors.Is(err, lock.ErrLost) {
 		c.Errorf("Renew without an answer: %v, which the engine has not said", err)
 	}
-	if later := lease.Deadline().Left() - before.Left(); err != nil && later > 50*time.Millisecond {
+	if later := lease.Deadline().Sub(before); err != nil && later > 50*time.Millisecond {
 		c.Errorf("a renewal without an answer moved the Deadline by %v", later)
 	}
 	faults.Heal()

@@ -1,11 +1,13 @@
 package backendtest
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"testing"
 
 	"github.com/lockgen/lockgen/internal/lagmeter"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // behaviour is one column of the table: its checks are in the file of its name.
@@ -68,16 +70,31 @@ func Run(t *testing.T, h Harness) {
 	defer s.meter.Stop()
 	r := newReport(h.Name)
 	defer r.print(t)
-	for _, alone := range []bool{false, true} {
-		s.runAll(t, r, alone)
-	}
+	s.runBesideEachOther(t, r)
+	s.runAll(t, r, true)
 }
 
 type suite struct {
-	h     *Harness
-	meter *lagmeter.Meter
-	keys  keyCount
-	held  *int // goroutines that many holds had, once that is known
+	h      *Harness
+	meter  *lagmeter.Meter
+	server *lagmeter.Server // nil if the Backend is no driver.Pinger
+	keys   keyCount
+	held   *int // goroutines that many holds had, once that is known
+}
+
+// runBesideEachOther runs the checks that need not be alone, and beside them a Backend that asks
+// how late the engine is.
+func (s *suite) runBesideEachOther(t *testing.T, r *report) {
+	b := s.h.Open(t)
+	if shared, ok := b.(driver.Shared); ok {
+		shared.Attach()
+	}
+	defer func() { _ = b.Close() }() // what Close says is asked by others
+	if p, ok := b.(driver.Pinger); ok {
+		s.server = lagmeter.Watch(func(ctx context.Context) { _ = p.Ping(ctx) })
+		defer s.server.Stop()
+	}
+	s.runAll(t, r, false)
 }
 
 // runAll runs the checks that run alone, or the others. The suite bounds by

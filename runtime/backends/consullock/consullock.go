@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"regexp"
 	"sync"
 	"sync/atomic"
@@ -28,9 +29,8 @@ type Options struct {
 // be called from any number of goroutines.
 type Backend struct {
 	client    *api.Client
-	invalid   error    // why there is none, or nil
-	servers   []string // the agent's address, if Open was told it
-	idle      func()   // closes its connections, if Open has made it, or nil
+	invalid   error  // why there is none, or nil
+	idle      func() // closes its connections, if Open has made it, or nil
 	lockDelay time.Duration
 	life      *engine.Life
 	sessions  *engine.Sessions[class, *session]
@@ -70,8 +70,22 @@ func New(client *api.Client, options ...Options) *Backend {
 	return b
 }
 
-// Servers implements [driver.Located]. Of a client that New was given, its own errors tell.
-func (b *Backend) Servers() []string { return b.servers }
+// Servers implements [driver.Located]. An api.Client tells its address by the errors of its
+// requests alone: one whose context has ended is not sent.
+func (b *Backend) Servers() []string {
+	if b.client == nil {
+		return nil
+	}
+	ctx, cancel := context.WithDeadline(context.Background(), time.Time{})
+	defer cancel()
+	_, err := b.client.Status().LeaderWithQueryOptions((&api.QueryOptions{}).WithContext(ctx))
+	if failed, ok := errors.AsType[*url.Error](err); ok {
+		if u, err := url.Parse(failed.URL); err == nil {
+			return []string{u.Host}
+		}
+	}
+	return nil
+}
 
 // Attach implements [driver.Shared].
 func (b *Backend) Attach() { b.life.Attach() }

@@ -40,7 +40,7 @@ func TestUndoOvertakesTheAcquire(t *testing.T) {
 	require.Nil(t, pair(t, addr, a.Key), "it came after its undo, and took the lock")
 
 	release(t, take(t, b, attempt(a.Key))) // by the fence as it is now
-	require.NoError(t, other.Renew(t.Context(), short))
+	require.NoError(t, other.Renew(t.Context(), long))
 	release(t, other)
 	require.NoError(t, b.Close())
 	require.Nil(t, pair(t, addr, fenceKey(session)))
@@ -77,8 +77,26 @@ func TestHungServer(t *testing.T) {
 	require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
 	server.Cont()
 	wantIs(t, finish(held), lock.ErrLost)
-	_, held = acquire(t, l, ttl(short), key)
+	_, held = acquire(t, l, ttl(long), key)
 	mustRelease(t, held)
+}
+
+// A call that waits in vain for a session to be opened names the server.
+func TestSessionThatIsAwaitedNamesTheServer(t *testing.T) {
+	addr := testserver.Consul(t)
+	n := backendtest.NewNetwork(t)
+	b := New(newClient(t, n.Addr(addr)), noDelay())
+	require.Equal(t, []string{n.Addr(addr)}, b.Servers())
+	l := lockerOn(t, b)
+	_, held := acquire(t, l, ttl(long), newKey(t)) // the range of ttls is known
+	mustRelease(t, held)
+	n.Silence()
+	brief, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, _, err := l.Acquire(brief, ttl(2*long), newKey(t))
+	require.ErrorContains(t, err, "waiting for a session")
+	require.ErrorContains(t, err, n.Addr(addr))
+	n.Heal()
 }
 
 // S67: a server that is restarted keeps sessions and locks, and tokens rise over
@@ -163,7 +181,7 @@ func TestReadsFromLeaderBehindItsLog(t *testing.T) {
 
 	_, err := newClient(t, testserver.Consul(t)).KV().Delete(key, nil)
 	require.NoError(t, err)
-	require.ErrorIs(t, l.Renew(t.Context(), short), lock.ErrLost)
+	require.ErrorIs(t, l.Renew(t.Context(), long), lock.ErrLost)
 }
 
 // S67: a new leader that has not caught up yet ends no session by that.
@@ -171,7 +189,7 @@ func TestLeaderBehindItsLog(t *testing.T) {
 	f := &forgetful{}
 	l := newLocker(t, testserver.Consul(t), func(config *api.Config) { forgetfulClient(config, f) })
 	f.forgets.Store(true)
-	ctx, held := acquire(t, l, ttl(short), newKey(t))
+	ctx, held := acquire(t, l, ttl(3*short), newKey(t))
 	eventually(t, soon, "the session was renewed in vain", func() bool { return f.asked.Load() > 1 })
 	f.forgets.Store(false)
 	eventually(t, soon, "the session was renewed", func() bool { return f.renewed.Load() > 0 })
@@ -216,12 +234,18 @@ func TestKeyBeforeAnAttemptWithoutAnAnswer(t *testing.T) {
 		b, a := newBackend(t, n.Addr(addr)), attempt(key)
 		release(t, take(t, b, attempt(key))) // there is a session
 		created := pair(t, addr, key).CreateIndex
-		v := sight(t, b, key)
+		v, ctx, other := sight(t, b, key), within(t, soon), newBackend(t, addr)
+		ctx, cancel := context.WithCancel(ctx)
 		n.LoseReplies()
-		_, err := (&acquireOp{backend: b, acquisition: a, place: engine.PlaceOf(a)}).take(within(t, 200*time.Millisecond), v)
-		require.ErrorIs(t, err, errNoAnswer)
+		taken := make(chan error, 1)
+		go func() {
+			_, err := (&acquireOp{backend: b, acquisition: a, place: engine.PlaceOf(a)}).take(ctx, v)
+			taken <- err
+		}()
+		eventually(t, soon, "it is taken", func() bool { return sight(t, other, key).heldBy(a.ID) })
+		cancel()
+		require.ErrorIs(t, receive(t, taken), errNoAnswer)
 		n.Heal()
-		require.True(t, sight(t, b, key).heldBy(a.ID))
 		if undone {
 			require.NoError(t, b.Undo(t.Context(), a))
 		} else {

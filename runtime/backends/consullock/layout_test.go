@@ -160,7 +160,7 @@ func TestExcludesAPILock(t *testing.T) {
 	_, err = theirs.Lock(nil)
 	require.NoError(t, err)
 	mustHeld(t, b, attempt(key))
-	ours := start(l, ttl(short), key)
+	ours := start(l, ttl(long), key)
 	queued(t, addr, key, 1)
 	asked := 0
 	eventually(t, soon, "the blocking query is under way", func() bool {
@@ -235,7 +235,7 @@ func TestWriteToAHeldKey(t *testing.T) {
 	l := take(t, b, a)
 	_, err := kv.Put(&api.KVPair{Key: a.Key, Value: []byte("note"), Flags: lockFlag}, nil)
 	require.NoError(t, err)
-	require.NoError(t, l.Renew(t.Context(), short))
+	require.NoError(t, l.Renew(t.Context(), long))
 	mustHeld(t, b, attempt(a.Key))
 	release(t, l)
 	p := pair(t, addr, a.Key)

@@ -28,7 +28,6 @@ func Open(rawURL string, options ...Options) *Backend {
 		b.invalid = fmt.Errorf("%w: consullock.Open got a URL that can't be used: %w", driver.ErrInvalid, err)
 		return b
 	}
-	b.servers = []string{c.Address}
 	b.idle = c.Transport.CloseIdleConnections
 	return b
 }

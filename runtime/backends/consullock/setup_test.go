@@ -27,10 +27,13 @@ func TestMain(m *testing.M) {
 var meter *lagmeter.Meter
 
 // soon is how long a test waits for what must happen, before it fails.
-const soon = 5 * time.Second
+const soon = 15 * time.Second
 
-// short is the ttl of most tests.
+// short is the ttl of leases that are to end, or to be renewed, within a test.
 const short = time.Second
+
+// long is the ttl of those that outlast theirs.
+const long = time.Minute
 
 var keyCount atomic.Int64
 
@@ -117,7 +120,14 @@ func mustRelease(t testing.TB, held *lock.Hold) {
 func ttl(d time.Duration) *lock.Policy { return &lock.Policy{TTL: d} }
 
 func attempt(key string) *driver.Acquisition {
-	return &driver.Acquisition{Key: key, ID: newID(), TTL: short, Tokens: 1}
+	return &driver.Acquisition{Key: key, ID: newID(), TTL: long, Tokens: 1}
+}
+
+// brief is attempt with a lease that ends within the test, unless it is renewed.
+func brief(key string) *driver.Acquisition {
+	a := attempt(key)
+	a.TTL = short
+	return a
 }
 
 func take(t testing.TB, b *Backend, a *driver.Acquisition) driver.Lease {
@@ -222,8 +232,8 @@ func receive[T any](t testing.TB, from <-chan T) (v T) {
 	t.Helper()
 	select {
 	case v = <-from:
-	case <-time.After(2 * soon):
-		t.Fatalf("waited %v in vain", 2*soon)
+	case <-time.After(soon):
+		t.Fatalf("waited %v in vain", soon)
 	}
 	return v
 }

@@ -20,9 +20,6 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// long is the lease of what waits in most tests.
-const long = 20 * time.Second
-
 func wish(key string) *driver.Acquisition {
 	return &driver.Acquisition{Key: key, ID: newID(), TTL: long, Tokens: 1, Queue: true}
 }
@@ -194,7 +191,7 @@ func TestUndoThatFailed(t *testing.T) {
 		between.n.Store(int64(request + 1))
 		require.ErrorIs(t, b.Undo(ctx, a), context.Canceled)
 		eventually(t, soon, "it is undone", func() bool { return pair(t, addr, a.Key) == nil })
-		require.NoError(t, held.Renew(t.Context(), short))
+		require.NoError(t, held.Renew(t.Context(), long))
 		release(t, held)
 		eventually(t, soon, "nothing is owed", func() bool { return !held.session.Owes() })
 	}
@@ -208,7 +205,7 @@ func TestCloseWhileAnswersAreLost(t *testing.T) {
 	n := backendtest.NewNetwork(t)
 	b := New(newClient(t, n.Addr(addr)), noDelay())
 	one, two, key := lock.New(b, nil), lockerOn(t, b), newKey(t)
-	p := ttl(5 * short)
+	p := ttl(long)
 	ctx, held := acquire(t, two, p, newKey(t))
 	n.LoseReplies()
 	brief, cancel := context.WithCancel(t.Context())

@@ -56,7 +56,7 @@ func TestTLSAndRole(t *testing.T) {
 	f := &faults{}
 	l := lockerOn(t, New(newClient(t, []string{addr}, as("service", "pw", cert), withFaults(f))))
 	other := lockerOn(t, New(newClient(t, []string{addr}, as("service", "pw", cert))))
-	inner, held := acquire(t, l, ttl(1500*time.Millisecond), "seckill:1")
+	inner, held := acquire(t, l, ttl(2500*time.Millisecond), "seckill:1")
 	waiting := start(ctx, other, nil, "seckill:1")
 	time.Sleep(5 * time.Second) // over many keep-alives, and the end of the token
 	do(lock.Check(inner))
@@ -68,10 +68,7 @@ func TestTLSAndRole(t *testing.T) {
 	// An undo, and the tombstone that it leaves.
 	_, held = acquire(t, l, nil, "seckill:0") // which takes a session
 	do(finish(held))
-	f.lose(100, writes("seckill:2"))
-	short, cancel := contextFor(t, 200*time.Millisecond)
-	defer cancel()
-	_, _, err = l.Acquire(short, nil, "seckill:2")
+	_, _, err = l.Acquire(until(t, f.lose(100, writes("seckill:2"))), nil, "seckill:2")
 	require.ErrorIs(t, err, lock.ErrIndeterminate)
 	_, held = acquire(t, other, nil, "seckill:2")
 	do(finish(held))

@@ -17,9 +17,9 @@ import (
 
 // newCluster starts a cluster, of which there is one at a time: beside other
 // clusters and tests its elections would take as long as these let them.
-func newCluster(t *testing.T) *testserver.EtcdCluster {
+func newCluster(t *testing.T, args ...string) *testserver.EtcdCluster {
 	t.Helper()
-	return testserver.StartEtcdCluster(t)
+	return testserver.StartEtcdCluster(t, args...)
 }
 
 // S67: the leader is killed. Who holds keeps the lock; who waits gets it; the others
@@ -52,7 +52,7 @@ func TestLeaderKilled(t *testing.T) {
 
 // A member that is silent, one client's own: the others are asked.
 func TestMemberStopped(t *testing.T) {
-	cluster := newCluster(t)
+	cluster := newCluster(t, "--heartbeat-interval", "50", "--election-timeout", "500") // a busy machine is to bring on none
 	l := newLocker(t, cluster.Addrs()...)
 	const lease = 15 * time.Second // far longer than the leader is frozen for, also on a busy machine
 	ctx, held := acquire(t, l, ttl(lease), "key")

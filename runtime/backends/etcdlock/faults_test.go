@@ -37,6 +37,7 @@ type loss struct {
 // heldBack is a request that arrives when the test says so.
 type heldBack struct {
 	match     match
+	copy      bool // its caller is told at once that it has no answer
 	arrived   chan struct{}
 	deliver   chan struct{}
 	delivered chan error
@@ -68,10 +69,15 @@ func (f *faults) heal() {
 }
 
 // late holds back the next request that matches: its caller gives up.
-func (f *faults) late(m match) *heldBack {
+func (f *faults) late(m match) *heldBack { return f.hold(m, false) }
+
+// lateCopy holds back the next request that matches: its caller sends it again.
+func (f *faults) lateCopy(m match) *heldBack { return f.hold(m, true) }
+
+func (f *faults) hold(m match, sentAgain bool) *heldBack {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	h := &heldBack{m, make(chan struct{}), make(chan struct{}), make(chan error, 1)}
+	h := &heldBack{m, sentAgain, make(chan struct{}), make(chan struct{}), make(chan error, 1)}
 	f.held = append(f.held, h)
 	return h
 }
@@ -86,6 +92,9 @@ func (f *faults) unary(ctx context.Context, method string, req, reply any, cc *g
 			<-late.deliver
 			late.delivered <- invoke(context.WithoutCancel(ctx), method, req, own, cc)
 		}()
+		if late.copy {
+			return status.Error(codes.Internal, "stream terminated by RST_STREAM")
+		}
 		<-ctx.Done()
 		return status.FromContextError(ctx.Err()).Err()
 	case lost != nil:

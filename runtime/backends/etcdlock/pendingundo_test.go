@@ -131,7 +131,6 @@ func TestEntryIsForgotten(t *testing.T) {
 	t.Parallel()
 	proxy, key := faultproxy.NewStream(t, shared(t)), newKey(t)
 	b, a := newBackend(t, proxy.Addr()), attempt(key, "A:1")
-	a.TTL = 500 * time.Millisecond
 	taken(t, newBackend(t, shared(t)), attempt(key, "B:1"))
 	requireHeld(t, b, a)
 	s := b.sessionsOf("A")[0]
@@ -140,7 +139,7 @@ func TestEntryIsForgotten(t *testing.T) {
 	ctx, cancel := contextFor(t, 100*time.Millisecond)
 	defer cancel()
 	require.Error(t, b.Undo(ctx, a))
-	receive(t, "the end of the session", s.Context().Done())
+	s.End(errSessionEnded)
 	proxy.Accept()
 	eventually(t, "all is forgotten", func() bool { return b.remembered()+len(b.sessions.All()) == 0 })
 }

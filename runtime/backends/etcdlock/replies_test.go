@@ -124,8 +124,7 @@ func TestNoReplyToTheLook(t *testing.T) {
 func TestLateCopyOfAnAcquire(t *testing.T) {
 	t.Parallel()
 	b, f, key := torn(t)
-	b.options.AttemptTimeout = 50 * time.Millisecond
-	late := f.late(writes(key))
+	late := f.lateCopy(writes(key))
 	lease := taken(t, b, attempt(key, "A:1"))
 	released(t, lease)
 	require.NoError(t, late.arrives(t))
@@ -137,8 +136,7 @@ func TestLateCopyOfAnAcquire(t *testing.T) {
 func TestLateCopyOfALostAcquire(t *testing.T) {
 	t.Parallel()
 	b, f, key := torn(t)
-	b.options.AttemptTimeout = 50 * time.Millisecond
-	late := f.late(writes(key))
+	late := f.lateCopy(writes(key))
 	lease := taken(t, b, attempt(key, "A:1"))
 	_, err := b.client.Delete(t.Context(), key+"/", clientv3.WithPrefix())
 	require.NoError(t, err)
@@ -161,10 +159,7 @@ func TestLostRepliesOfARelease(t *testing.T) {
 	require.ErrorIs(t, lease.Release(t.Context(), 0), lock.ErrLost)
 
 	lease = taken(t, b, attempt(key, "A:2"))
-	f.lose(100, deletes(key))
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	require.Error(t, lease.Release(ctx, 0))
+	require.Error(t, lease.Release(until(t, f.lose(100, deletes(key))), 0))
 	f.heal()
 	next := taken(t, b, attempt(key, "A:3")) // the same client's next
 	released(t, lease)
@@ -176,9 +171,8 @@ func TestLostRepliesOfARelease(t *testing.T) {
 func TestLateRelease(t *testing.T) {
 	t.Parallel()
 	b, f, key := torn(t)
-	b.options.AttemptTimeout = 50 * time.Millisecond
 	lease := taken(t, b, attempt(key, "A:1"))
-	late := f.late(deletes(key))
+	late := f.lateCopy(deletes(key))
 	released(t, lease)
 	next := taken(t, b, attempt(key, "A:2"))
 	require.NoError(t, late.arrives(t))
@@ -191,17 +185,16 @@ func TestLateRelease(t *testing.T) {
 func TestLateGivingUpOfAnEntry(t *testing.T) {
 	t.Parallel()
 	b, f, key := torn(t)
-	b.options.AttemptTimeout = 50 * time.Millisecond
 	lease := taken(t, b, attempt(key, "B:1"))
 	requireHeld(t, b, attempt(key, "A:1"))
-	late := f.late(deletes(key))
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	leaving := attempt(key, "A:9") // by a Locker whose next waiter has come meanwhile
-	require.Error(t, b.Undo(ctx, leaving))
+	late, owed := f.late(deletes(key)), f.late(deletes(key)) // by the undo, and by the session for it
+	leaving := attempt(key, "A:9")                           // by a Locker whose next waiter has come meanwhile
+	require.Error(t, b.Undo(until(t, late.arrived), leaving))
+	receive(t, "what is owed", owed.arrived)
 	released(t, lease)
 	lease = taken(t, b, attempt(key, "A:1"))
 	require.NoError(t, late.arrives(t))
+	require.NoError(t, owed.arrives(t))
 	requireHeld(t, b, only(attempt(key, "B:2")))
 	released(t, lease)
 }
@@ -222,7 +215,7 @@ func TestAnEntryServesTheNext(t *testing.T) {
 
 	requireHeld(t, b, attempt(key, "D:1"))
 	other := attempt(key, "C:2")
-	other.TTL = time.Minute // another session: a new entry, and not two
+	other.TTL = time.Hour // another session: a new entry, and not two
 	requireHeld(t, b, other)
 	_, values = below(t, c, key+"/")
 	require.Equal(t, []string{"B:3", "D:1", "C:2"}, values)

@@ -52,10 +52,13 @@ func TestClientClosed(t *testing.T) {
 func TestServerComesBack(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartEtcd(t)
-	l := newLocker(t, server.Addr())
-	ctx, held := acquire(t, l, ttl(4*time.Second), "held")
+	b := New(newClient(t, []string{server.Addr()}))
+	l := lockerOn(t, b)
+	ctx, held := acquire(t, l, ttl(9*time.Second), "held")
+	s := b.sessions.All()[0]
 	before := token(t, ctx)
 	server.Kill()
+	receive(t, "a keep-alive in vain", s.Ask())
 	for range 5 {
 		rejected(t, l, try(), "key")
 	}
@@ -65,8 +68,9 @@ func TestServerComesBack(t *testing.T) {
 	require.Less(t, time.Since(begin), 500*time.Millisecond+meter.Since(begin))
 	require.Greater(t, token(t, inner), before)
 	require.NoError(t, finish(second))
-	time.Sleep(4 * time.Second)
-	require.NoError(t, lock.Check(ctx), "the keep-alives go on")
+	deadline := s.Deadline()
+	eventually(t, "the keep-alives go on", func() bool { return deadline.Before(s.Deadline()) })
+	require.NoError(t, lock.Check(ctx))
 	require.NoError(t, finish(held))
 }
 
@@ -150,12 +154,13 @@ func TestServerHangs(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartEtcd(t)
 	b := newBackend(t, server.Addr())
-	b.options.AttemptTimeout = 100 * time.Millisecond
 	released(t, taken(t, b, attempt("key", "A:1")))
 	server.Stop()
+	b.options.AttemptTimeout = 100 * time.Millisecond
 	a := attempt("key", "A:2")
 	_, err := b.Acquire(t.Context(), a)
 	require.ErrorIs(t, err, lock.ErrIndeterminate)
+	b.options.AttemptTimeout = soon
 	server.Cont()
 	require.NoError(t, b.Undo(t.Context(), a))
 	nothingLeft(t, admin(t, server.Addr()), "key")
@@ -189,7 +194,7 @@ func TestAcquireWithoutTheTurn(t *testing.T) {
 	b, key := New(newClient(t, []string{shared(t)})), newKey(t)
 	_, theirs := acquire(t, newLocker(t, shared(t)), nil, key)
 	l := lockerOn(t, b)
-	waiting := start(t.Context(), l, &lock.Policy{Wait: 1500 * time.Millisecond}, key)
+	waiting := start(t.Context(), l, &lock.Policy{Wait: 2 * time.Second}, key)
 	follows(t, b, key)
 	b.mu.Lock()
 	places := slices.Collect(maps.Keys(b.entries))
@@ -228,6 +233,9 @@ func TestCloseWithAHungServer(t *testing.T) {
 	require.NoError(t, finish(held))
 }
 
+// silence is longer than the last answer counts by which another holds a key.
+const silence = 3300 * time.Millisecond
+
 // To whoever waits while etcd is silent the lock does not look as if it were held.
 func TestWaitEndsInSilence(t *testing.T) {
 	t.Parallel()
@@ -235,8 +243,10 @@ func TestWaitEndsInSilence(t *testing.T) {
 	_, held := acquire(t, newLocker(t, shared(t)), nil, key)
 	defer held.Release(nil)
 	l, done := newLocker(t, proxy.Addr()), make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	go func() {
-		_, _, err := l.Acquire(context.Background(), &lock.Policy{Wait: 4500 * time.Millisecond}, key)
+		_, _, err := l.Acquire(ctx, nil, key)
 		done <- err
 	}()
 	eventually(t, "it waits at etcd", func() bool {
@@ -244,6 +254,8 @@ func TestWaitEndsInSilence(t *testing.T) {
 		return len(waiting) == 1 && waiting[0].AtEngine
 	})
 	proxy.Hole(both)
+	time.Sleep(silence)
+	cancel()
 	err := receive(t, "its end", done)
 	require.NotErrorIs(t, err, lock.ErrNotAcquired)
 	require.True(t, errors.Is(err, lock.ErrUnavailable) || errors.Is(err, lock.ErrIndeterminate), "%v", err)

@@ -109,7 +109,7 @@ func TestTokensOfSeveral(t *testing.T) {
 func TestOneOfAThousandIsHeld(t *testing.T) {
 	t.Parallel()
 	c, key := admin(t, shared(t)), newKey(t)
-	l, reqs := newLocker(t, shared(t)), several(key, 1000)
+	l, reqs := lockerOn(t, New(newClient(t, []string{shared(t)}), Options{AttemptTimeout: soon})), several(key, 1000)
 	_, theirs := acquire(t, newLocker(t, shared(t)), nil, reqs[500].Key)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

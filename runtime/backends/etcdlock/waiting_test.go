@@ -22,7 +22,7 @@ import (
 func TestRequests(t *testing.T) {
 	t.Parallel()
 	f, key := &faults{}, newKey(t)
-	l := lockerOn(t, anonymous{Backend: New(newClient(t, []string{shared(t)}, withFaults(f)))})
+	l := lockerOn(t, anonymous{Backend: New(newClient(t, []string{shared(t)}, withFaults(f)), Options{AttemptTimeout: soon})})
 	_, held := acquire(t, l, nil, key)
 	require.NoError(t, finish(held))
 	require.Equal(t, 1, f.count("LeaseGrant"))
@@ -233,7 +233,7 @@ func TestManyHolds(t *testing.T) {
 	const holds = 2_000
 	server := testserver.StartEtcd(t)
 	c, f := admin(t, server.Addr()), &faults{}
-	l := lockerOn(t, anonymous{Backend: New(newClient(t, []string{server.Addr()}, withFaults(f)))})
+	l := lockerOn(t, anonymous{Backend: New(newClient(t, []string{server.Addr()}, withFaults(f)), Options{AttemptTimeout: soon})})
 	const lease = 9 * time.Second
 	_, extra := acquire(t, l, ttl(lease), "first")
 	goroutines := runtime.NumGoroutine()

@@ -72,12 +72,16 @@ func TestWaitEndsWhileTheServersAreAway(t *testing.T) {
 			_, leave := enter(t, newLocker(t, root, addr), ttl(20*second), "k")
 			b, done := New([]string{p.Addr()}, Options{Root: root}), make(chan error, 1)
 			waiter := lockerOn(t, b)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
 			go func() {
-				_, _, err := waiter.Acquire(context.WithoutCancel(t.Context()), &lock.Policy{TTL: 10 * second, Wait: 6 * second}, "k")
+				_, _, err := waiter.Acquire(ctx, ttl(10*second), "k")
 				done <- err
 			}()
 			eventually(t, soon, "it was told to wait", func() bool { return refusals(b) == 1 })
 			fault(p)
+			time.Sleep(3300 * time.Millisecond) // longer than the last answer counts by which another holds the key
+			cancel()
 			err := receive(t, "its end", done)
 			require.NotErrorIs(t, err, lock.ErrNotAcquired)
 			require.True(t, errors.Is(err, lock.ErrUnavailable) || errors.Is(err, lock.ErrIndeterminate), "%v", err)
@@ -91,8 +95,8 @@ func TestAnswersAreSlow(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
 	p := faultproxy.NewZooKeeper(t, addr)
-	ctx, finish := enter(t, newLocker(t, root, p.Addr()), ttl(2*second), "k")
-	p.Delay(faultproxy.Replies, second/2) // a quarter of the lease
+	ctx, finish := enter(t, newLocker(t, root, p.Addr()), ttl(4*second), "k")
+	p.Delay(faultproxy.Replies, second) // a quarter of the lease
 	for begin := time.Now(); time.Since(begin) < 8*second; time.Sleep(50 * time.Millisecond) {
 		require.NoError(t, lock.Check(ctx), "after %v", time.Since(begin))
 	}

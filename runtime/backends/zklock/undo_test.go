@@ -51,7 +51,7 @@ func TestEndedSessionLeavesNothing(t *testing.T) {
 	require.NotZero(t, remembered(c.Backend))
 	expire(t, c.Backend, addr)
 	require.ErrorIs(t, l.Renew(t.Context(), long), lock.ErrLost)
-	eventually(t, second, "it is forgotten", func() bool { return remembered(c.Backend) == 0 })
+	eventually(t, long/2, "it is forgotten", func() bool { return remembered(c.Backend) == 0 }) // before its time is over
 }
 
 // An undoing that comes while another acquisition of the Locker has its turn waits for that
@@ -113,7 +113,7 @@ func TestCloseInsideABeat(t *testing.T) {
 	time.AfterFunc(5*time.Millisecond, func() { delivered <- late.Deliver(t.Context()) })
 	require.NoError(t, b.Close())
 	_ = receive(t, "the end of the beat", delivered) // which may find the connection gone
-	eventually(t, time.Second, "the node goes with its session", func() bool {
+	eventually(t, long/2, "the node goes with its session", func() bool {
 		return len(contenders(t, conn, root+"/k")) == 0
 	})
 }
