@@ -19,7 +19,8 @@ import (
 // batcherTo returns a batcher to a stub.
 func batcherTo(t *testing.T, wary bool, answer func(command []string) string) *batcher {
 	t.Helper()
-	b := newBatcher(*lockOptions(&redis.Options{Addr: stub(t, answer), ReadTimeout: time.Second}, 0), wary)
+	b := newBatcher(*lockOptions(&redis.Options{Addr: stub(t, answer), ReadTimeout: soon}, 0), wary)
+	b.limit = soon
 	t.Cleanup(func() { _ = b.close() })
 	return b
 }
@@ -209,6 +210,7 @@ func TestCallersFarAway(t *testing.T) {
 	})
 	// The first call waits for its answer until the last is at the server.
 	b := newBatcher(*lockOptions(&redis.Options{Addr: addr, ReadTimeout: batchSlots * soon}, 0), false)
+	b.limit = soon
 	t.Cleanup(func() { _ = b.close() })
 	for begin := time.Now(); b.connections() < batchSlots; {
 		if time.Since(begin) > soon {

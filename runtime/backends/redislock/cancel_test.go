@@ -130,14 +130,14 @@ func TestCancelAtRandomInstants(t *testing.T) {
 		return func(int) string { return prefix + ":one" }
 	}
 	t.Run("healthy", func(t *testing.T) {
-		l := newLocker(t, server.Addr())
+		l := hastyLocker(t, server.Addr())
 		warm(t, l)
 		cancelAtRandom(t, l, 200, 2*time.Millisecond, own("healthy"))
 		cancelAtRandom(t, l, 200, 2*time.Millisecond, one("healthy"))
 		noOrphans(t, server.Addr(), "healthy")
 	})
 	t.Run("held elsewhere", func(t *testing.T) {
-		l, other := newLocker(t, server.Addr()), newLocker(t, server.Addr())
+		l, other := hastyLocker(t, server.Addr()), hastyLocker(t, server.Addr())
 		_, held := acquire(t, other, nil, "elsewhere:one")
 		cancelAtRandom(t, l, 200, 20*time.Millisecond, one("elsewhere"))
 		eventually(t, soon, "the queue is empty", func() bool { return places(t, server.Addr(), "elsewhere:one") == 0 })
@@ -146,7 +146,7 @@ func TestCancelAtRandomInstants(t *testing.T) {
 	})
 	t.Run("slow", func(t *testing.T) {
 		p := faultproxy.New(t, server.Addr())
-		l := newLocker(t, p.Addr())
+		l := hastyLocker(t, p.Addr())
 		warm(t, l)
 		p.Delay(faultproxy.Requests|faultproxy.Replies, 10*time.Millisecond)
 		cancelAtRandom(t, l, 200, 50*time.Millisecond, own("slow"))
@@ -155,15 +155,15 @@ func TestCancelAtRandomInstants(t *testing.T) {
 		noOrphans(t, server.Addr(), "slow")
 	})
 	t.Run("hung", func(t *testing.T) {
-		l := newLocker(t, server.Addr())
+		l := hastyLocker(t, server.Addr())
 		warm(t, l)
 		server.Stop()
 		cancelAtRandom(t, l, 200, 50*time.Millisecond, own("hung"))
-		unused := newLocker(t, server.Addr()) // has still to ask for the eviction policy
+		unused := hastyLocker(t, server.Addr()) // has still to ask for the eviction policy
 		cancelAtRandom(t, unused, 20, 50*time.Millisecond, own("hung:unused"))
 		server.Cont()
 		noOrphans(t, server.Addr(), "hung")
-		_, held := acquire(t, newLocker(t, server.Addr()), try(), "hung:0")
+		_, held := acquire(t, hastyLocker(t, server.Addr()), try(), "hung:0")
 		mustRelease(t, held)
 	})
 	noChannels(t, server.Addr())
@@ -173,6 +173,7 @@ func TestCancelAtRandomInstants(t *testing.T) {
 func TestBackendCallsEndWithTheirContext(t *testing.T) {
 	server := testserver.StartRedis(t)
 	b := newTestBackend(t, server.Addr())
+	b.router.limit = ownLimit
 	a := &driver.Acquisition{Key: "held", ID: newID(), TTL: time.Minute, Tokens: 1}
 	held, err := b.Acquire(t.Context(), a)
 	if err != nil {
@@ -225,7 +226,7 @@ func TestReleaseUnderACancelledContext(t *testing.T) {
 
 func TestReleaseUnderACancelledContextIsBounded(t *testing.T) {
 	server := testserver.StartRedis(t)
-	l := newLocker(t, server.Addr())
+	l := hastyLocker(t, server.Addr())
 	ctx, cancel := context.WithCancel(t.Context())
 	_, held := acquireUnder(t, ctx, l, nil, "held")
 	server.Stop()

@@ -27,7 +27,7 @@ func clusterBackend(t testing.TB, c *testserver.Cluster, change ...func(*redis.C
 	}
 	client := redis.NewClusterClient(o)
 	t.Cleanup(func() { _ = client.Close() })
-	return New(client)
+	return lenient(New(client))
 }
 
 func clusterLocker(t testing.TB, c *testserver.Cluster) *lock.Locker {
@@ -302,7 +302,9 @@ func testClusterListenerReturns(t *testing.T, c *testserver.Cluster, a, b *lock.
 func TestClusterHungNodes(t *testing.T) {
 	t.Parallel()
 	c := testserver.StartCluster(t)
-	cold, warmed := clusterLocker(t, c), clusterLocker(t, c)
+	one, other := clusterBackend(t, c), clusterBackend(t, c)
+	one.router.limit, other.router.limit = ownLimit, ownLimit
+	cold, warmed := lockerOn(t, one), lockerOn(t, other)
 	for _, keys := range keysAt(t, c, 1) {
 		_, held := acquire(t, warmed, nil, keys[0])
 		mustRelease(t, held)

@@ -52,7 +52,7 @@ func conformance(name string, addrs func() []string, options func(*backendtest.N
 		Name: name,
 		Open: func(t testing.TB) driver.Backend {
 			o := options(nil)
-			return Open(&o)
+			return lenient(Open(&o))
 		},
 		OpenFaulty: func(t testing.TB) (driver.Backend, backendtest.Faults) {
 			n := backendtest.NewNetwork(t)

@@ -16,7 +16,7 @@ import (
 
 // newWaitingBackend returns a Backend that waits for strings.
 func newWaitingBackend(t testing.TB, addr string) *Backend {
-	return New(newClient(t, addr), Options{WaitForStrings: true})
+	return lenient(New(newClient(t, addr), Options{WaitForStrings: true}))
 }
 
 // A string that expires is a holder: it is waited for until it is gone, by itself or

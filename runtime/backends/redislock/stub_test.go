@@ -101,14 +101,12 @@ const (
 	freed          = ":1\r\n"
 )
 
-// scripted answers the three scripts and knows no other command. It is never prompt, so that
-// no call has ownLimit, which an answer on a busy machine may miss.
+// scripted answers the three scripts and knows no other command.
 func scripted(acquire, renew, release func() string) func([]string) string {
 	return func(args []string) string {
 		if args[0] != "evalsha" && args[0] != "eval" {
 			return unknownCommand
 		}
-		time.Sleep(promptly)
 		switch args[1] {
 		case acquireScript.hash, acquireScript.source:
 			return acquire()

@@ -40,7 +40,7 @@ func TestAThousandKeys(t *testing.T) {
 	addr, p := proxied(t)
 	client, sentAsOne := newClient(t, p.Addr()), new(trips)
 	client.AddHook(sentAsOne)
-	l := lockerOn(t, New(client))
+	l := lockerOn(t, lenient(New(client)))
 	warm(t, l)
 	p.Delay(faultproxy.Requests, trip)
 	tag, reqs := newKey(t), make([]lock.Request, n)
