@@ -30,6 +30,13 @@ func clusterBackend(t testing.TB, c *testserver.Cluster, change ...func(*redis.C
 	return lenient(New(client))
 }
 
+// unhurriedCluster starts a Cluster whose masters are not replaced because the machine is busy.
+func unhurriedCluster(t testing.TB) *testserver.Cluster {
+	c := testserver.StartCluster(t)
+	onAll(t, c.Addrs(), "CONFIG", "SET", "cluster-node-timeout", unhurried)
+	return c
+}
+
 func clusterLocker(t testing.TB, c *testserver.Cluster) *lock.Locker {
 	return lockerOn(t, clusterBackend(t, c))
 }
@@ -133,7 +140,7 @@ func calls(t testing.TB, node *testserver.Instance, name string) (n int) {
 
 func TestCluster(t *testing.T) {
 	t.Parallel()
-	c := testserver.StartCluster(t)
+	c := unhurriedCluster(t)
 	t.Run("KeysOfAllMasters", func(t *testing.T) { testClusterKeys(t, c) })
 	t.Run("PlainClient", func(t *testing.T) { testClusterPlainClient(t, c) })
 	t.Run("Lists", func(t *testing.T) { testClusterList(t, c) })
@@ -254,7 +261,6 @@ func awaitListening(t testing.TB, b *Backend, key string) {
 		}
 		return false
 	})
-	time.Sleep(50 * time.Millisecond)
 }
 
 // Redisson, on a Cluster that has sharded channels, listens to nothing else.

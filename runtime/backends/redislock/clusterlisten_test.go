@@ -17,7 +17,7 @@ import (
 // are announced on, also after the slot or its master has changed places.
 func TestClusterListens(t *testing.T) {
 	t.Parallel()
-	c := testserver.StartCluster(t)
+	c := unhurriedCluster(t)
 	t.Run("ToBothKindsOfChannel", func(t *testing.T) { testBothKinds(t, c) })
 	t.Run("OneConnection", func(t *testing.T) { testOneConnection(t, c) })
 	t.Run("S43SubscribersKilled", func(t *testing.T) { testClusterSubscribersKilled(t, c) })
@@ -66,6 +66,9 @@ func woken(t *testing.T, b *Backend, l *lock.Locker, java *clusteredJava, verb s
 	waiter := start(t.Context(), l, nil, java.key)
 	queued(t, java.at().node.Addr(), java.key, 1)
 	awaitListening(t, b, java.key)
+	if verb == "SPUBLISH" {
+		eventually(t, soon, "it listens to the sharded channel", func() bool { return shardChannels(t, java.at().node, java.key) == 1 })
+	}
 	disturb()
 	begin := time.Now()
 	java.release(verb)

@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -31,6 +32,9 @@ func TestStringIsWaitedFor(t *testing.T) {
 		command(t, addr, "SET", key, "", "NX", "PX", lasts)
 		for _, policy := range []*lock.Policy{try(), {Wait: 50 * time.Millisecond}} {
 			err := refused(t, l, policy, key)
+			if policy.Wait > 0 && errors.Is(err, lock.ErrIndeterminate) {
+				continue // it ended in the middle of an attempt
+			}
 			wantIs(t, err, lock.ErrNotAcquired)
 			wantIsNot(t, err, lock.ErrConflict)
 			if !strings.Contains(err.Error(), "held by a string of another library, whose lease lasts ") {
@@ -144,7 +148,7 @@ func TestGivingUpBesideAStringLeavesNothing(t *testing.T) {
 		t.Errorf("%d tombstones", n)
 	}
 	cancel()
-	wantIs(t, receive(t, "the end of the wait", waiting).err, lock.ErrNotAcquired)
+	wantGaveUp(t, receive(t, "the end of the wait", waiting).err)
 	eventually(t, soon, "all have left the queue", func() bool { return places(t, addr, key) == 0 })
 	wantIs(t, finish(held), lock.ErrLost)
 	if got := command(t, addr, "GET", key); got != "theirs" {

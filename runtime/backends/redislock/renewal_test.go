@@ -30,13 +30,25 @@ func stillHeld(t *testing.T, ctx context.Context, d time.Duration) {
 	}
 }
 
+// awaitRenewal waits until the lease of held has been renewed: only the server's answer moves its
+// deadline.
+func awaitRenewal(t *testing.T, held *lock.Hold) {
+	t.Helper()
+	first := held.Deadline()
+	eventually(t, soon, "a renewal", func() bool {
+		if err := lock.Check(held.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return held.Deadline().Sub(first) > 10*time.Millisecond
+	})
+}
+
 // S52: business traffic has taken every connection of the caller's pool.
 func TestRenewalNeedsNothingOfTheCallersPool(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	client := newClient(t, server.Addr(), func(o *redis.Options) { o.PoolSize = 2; o.ReadTimeout = 3 * time.Second })
 	l := lockerOn(t, New(client))
-	const lease = time.Second
 	business := make(chan error, 2)
 	ctx, cancel := context.WithCancel(t.Context())
 	for range cap(business) {
@@ -45,8 +57,8 @@ func TestRenewalNeedsNothingOfTheCallersPool(t *testing.T) {
 	eventually(t, soon, "the pool is exhausted", func() bool {
 		return infoField(t, server.Addr(), "clients", "blocked_clients") == "2"
 	})
-	owned, held := acquire(t, l, ttl(lease), "key")
-	stillHeld(t, owned, 3*lease/2)
+	_, held := acquire(t, l, ttl(3*time.Second), "key")
+	awaitRenewal(t, held)
 	mustRelease(t, held)
 	cancel()
 	for range cap(business) {
@@ -60,10 +72,10 @@ func TestRenewalsWithoutAnswer(t *testing.T) {
 	_, p := proxied(t)
 	l, key := newLocker(t, p.Addr()), newKey(t)
 	const lease = 3 * time.Second // more than five tries, each with a new connection, take on a busy machine
-	ctx, held := acquire(t, l, ttl(lease), key)
+	_, held := acquire(t, l, ttl(lease), key)
 	lost := p.Swallow(5, renewals())
 	receive(t, "five lost replies", lost)
-	stillHeld(t, ctx, 2*lease)
+	awaitRenewal(t, held)
 	mustRelease(t, held)
 }
 
@@ -177,7 +189,7 @@ func TestRenewalAfterRelease(t *testing.T) {
 	t.Parallel()
 	server, p := proxied(t)
 	l, key := newLocker(t, p.Addr()), newKey(t)
-	_, held := acquire(t, l, ttl(time.Second), key)
+	_, held := acquire(t, l, ttl(3*time.Second), key)
 	late := p.Late(renewals())
 	receive(t, "a renewal", late.Arrived())
 	mustRelease(t, held)
@@ -200,10 +212,11 @@ func TestMaxEndsRenewal(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
 	l, key := newLocker(t, addr), newKey(t)
-	ctx, held := acquire(t, l, &lock.Policy{TTL: 200 * time.Millisecond, Max: 300 * time.Millisecond}, key)
+	ctx, held := acquire(t, l, &lock.Policy{TTL: 400 * time.Millisecond, Max: 600 * time.Millisecond}, key)
 	begin := time.Now()
 	receive(t, "the loss", ctx.Done())
-	if took := time.Since(begin); took < 300*time.Millisecond || took > 600*time.Millisecond+meter.Since(begin) {
+	late := meter.Since(begin) // which may have been too late for a renewal
+	if took := time.Since(begin); took < 600*time.Millisecond-late || took > 1100*time.Millisecond+late {
 		t.Errorf("lost after %v", took)
 	}
 	wantIs(t, finish(held), lock.ErrLost)
@@ -241,7 +254,7 @@ func TestTenThousandHolds(t *testing.T) {
 	}
 	acquiring.Wait()
 	t.Logf("%d acquired in %v", n, time.Since(begin))
-	if more := runtime.NumGoroutine() - before; more > 50 {
+	if more := runtime.NumGoroutine() - before; more > n/100 {
 		t.Errorf("%d goroutines more than without the holds", more)
 	}
 	// All are renewed for the first time within a third of the ttl after the
@@ -337,11 +350,11 @@ func TestRenewalBesideForgottenConnections(t *testing.T) {
 		}
 	})
 	const lease = 3 * time.Second
-	ctx, held := acquire(t, l, ttl(lease), newKey(t))
+	_, held := acquire(t, l, ttl(lease), newKey(t))
 	ctx2, held2 := acquire(t, l, ttl(lease), newKey(t)) // they are renewed together
 	eventually(t, soon, "the standby has a connection", func() bool { return dialed.Load() >= 2 })
 	last.Swap(new(atomic.Bool)).Store(true)
-	stillHeld(t, ctx, 2*lease)
+	awaitRenewal(t, held)
 	if err := lock.Check(ctx2); err != nil {
 		t.Error(err)
 	}

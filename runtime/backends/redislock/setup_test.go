@@ -87,7 +87,7 @@ func lockerOn(t testing.TB, b *Backend) *lock.Locker {
 }
 
 func closeLocker(t testing.TB, l *lock.Locker) {
-	ctx, cancel := context.WithTimeout(context.Background(), soon)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*soon)
 	defer cancel()
 	if err := l.Close(ctx); err != nil {
 		t.Errorf("Close: %v", err)
@@ -211,6 +211,12 @@ func pttl(t testing.TB, addr, key string) time.Duration {
 	return time.Duration(command(t, addr, "PTTL", key).(int64)) * time.Millisecond
 }
 
+// hasNoExpiry reports whether the key is there for ever.
+func hasNoExpiry(t testing.TB, addr, key string) bool {
+	t.Helper()
+	return pttl(t, addr, key) == -time.Millisecond // of a key that is gone it is -2
+}
+
 // infoField returns one value of INFO.
 func infoField(t testing.TB, addr, section, name string) string {
 	t.Helper()
@@ -225,13 +231,11 @@ func infoField(t testing.TB, addr, section, name string) string {
 // eventually waits for a state that nobody announces.
 func eventually(t testing.TB, within time.Duration, what string, is func() bool) {
 	t.Helper()
-	limit := time.After(within)
+	begin := time.Now()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
-	for !is() {
-		select {
-		case <-tick.C:
-		case <-limit:
+	for ; !is(); <-tick.C {
+		if took := time.Since(begin); took > within && took > within+meter.Since(begin) {
 			t.Fatalf("not within %v: %s", within, what)
 		}
 	}
@@ -272,10 +276,10 @@ func queued(t testing.TB, addr, key string, n int64) {
 	})
 }
 
-// noChannels waits until nobody is subscribed to anything.
+// noChannels waits until nobody is subscribed to anything: a subscription outlives its last waiter.
 func noChannels(t testing.TB, addr string) {
 	t.Helper()
-	eventually(t, soon, "no subscription left", func() bool {
+	eventually(t, linger+soon, "no subscription left", func() bool {
 		return len(command(t, addr, "PUBSUB", "CHANNELS").([]any)) == 0
 	})
 }
@@ -317,6 +321,15 @@ func wantIs(t testing.TB, err error, kinds ...error) {
 		if !errors.Is(err, kind) {
 			t.Errorf("err = %v, want it to wrap %q", err, kind)
 		}
+	}
+}
+
+// wantGaveUp checks the error of a wait that has ended. What came of an attempt in the middle of
+// which it ended is not known.
+func wantGaveUp(t testing.TB, err error) {
+	t.Helper()
+	if !errors.Is(err, lock.ErrNotAcquired) && !errors.Is(err, lock.ErrIndeterminate) {
+		t.Errorf("err = %v, want that of a wait that has ended", err)
 	}
 }
 

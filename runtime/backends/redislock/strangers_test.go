@@ -140,7 +140,7 @@ func TestNamesLikeKeysOfOurs(t *testing.T) {
 	_, held := acquire(t, one, nil, other)
 	waiting := start(t.Context(), two, nil, other)
 	eventually(t, soon, "one waits", func() bool { return command(t, addr, "ZCARD", "lockgen:queue:"+other+":") == int64(1) })
-	_, free, err := one.Acquire(t.Context(), &lock.Policy{Wait: 300 * time.Millisecond}, key)
+	_, free, err := one.Acquire(t.Context(), &lock.Policy{Wait: soon}, key)
 	if err != nil {
 		t.Errorf("a lock that nobody has: %v", err)
 	} else {

@@ -108,7 +108,7 @@ func TestEvictionPolicyOfASuccessor(t *testing.T) {
 // A batcher that nobody has used for long is closed, as to a node that is a master no more.
 func TestClientsOfDepartedMastersClose(t *testing.T) {
 	t.Parallel()
-	c := testserver.StartCluster(t)
+	c := unhurriedCluster(t)
 	b := clusterBackend(t, c)
 	l := lockerOn(t, b)
 	var keys []string
