@@ -82,7 +82,7 @@ func exercise(t *testing.T, server string, one, two *lock.Locker, key string) {
 	if got.err != nil {
 		t.Fatal(got.err)
 	}
-	mustRelease(t, got.held)
+	mustEnd(t, got)
 	wantIs(t, finish(next.held), lock.ErrLost)
 	command(t, server, "HSET", key, javaOwner, "1") // a client of Redisson is waited for
 	command(t, server, "PEXPIRE", key, "300")
@@ -105,7 +105,7 @@ func kinds(t *testing.T, server string, one, two *lock.Locker, key string) {
 	if next.err != nil {
 		t.Fatal(next.err)
 	}
-	mustRelease(t, next.held)
+	mustEnd(t, next)
 	_, mutex := acquire(t, one, nil, key+":mutex")
 	wantIs(t, refused(t, two, fair, key+":mutex"), lock.ErrConflict)
 	mustRelease(t, mutex)
@@ -338,7 +338,7 @@ func TestPublishDenied(t *testing.T) {
 	if took := next.at.Sub(released); took > 2200*time.Millisecond+meter.Since(released) { // a subscription's limit and a poll
 		t.Errorf("the next holder came after %v", took)
 	}
-	mustRelease(t, next.held)
+	mustEnd(t, next)
 	if exists(t, addr, key) {
 		t.Error("not released")
 	}

@@ -258,7 +258,7 @@ func TestOptionsOfTheCaller(t *testing.T) {
 			if next.err != nil {
 				t.Fatal(next.err)
 			}
-			mustRelease(t, next.held)
+			mustEnd(t, next)
 		})
 	}
 }
@@ -290,7 +290,7 @@ func TestClusterClient(t *testing.T) {
 	if next.err != nil {
 		t.Fatal(next.err)
 	}
-	mustRelease(t, next.held)
+	mustEnd(t, next)
 }
 
 // lateCall makes a call when the connections are being closed, as one that Close did not wait for.

@@ -243,7 +243,7 @@ func testClusterWaiting(t *testing.T, c *testserver.Cluster) {
 			if took := next.at.Sub(begin); took > 300*time.Millisecond+meter.Since(begin) {
 				t.Errorf("woken after %v", took)
 			}
-			mustRelease(t, next.held)
+			mustEnd(t, next)
 		}
 	}
 }
@@ -295,7 +295,7 @@ func testClusterListenerReturns(t *testing.T, c *testserver.Cluster, a, b *lock.
 		if next.err != nil {
 			t.Fatal(next.err)
 		}
-		mustRelease(t, next.held)
+		mustEnd(t, next)
 		return next.at.Sub(begin) < 40*time.Millisecond+meter.Since(begin)
 	}
 	for range 3 { // in a row is no accident

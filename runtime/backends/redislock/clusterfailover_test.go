@@ -38,7 +38,7 @@ func TestClusterFailover(t *testing.T) {
 			waiter := start(t.Context(), b, nil, free)
 			awaitListening(t, waiting, free)
 			mustRelease(t, wakes)
-			mustRelease(t, receive(t, "the waiter", waiter).held)
+			mustEnd(t, receive(t, "the waiter", waiter))
 			_, other := acquire(t, b, nil, free)
 			mustRelease(t, other)
 			outlasting := start(t.Context(), b, nil, key)
@@ -83,7 +83,7 @@ func TestClusterFailover(t *testing.T) {
 			if second := token(t, next.ctx); second <= first {
 				t.Errorf("token %d after %d", second, first)
 			}
-			mustRelease(t, next.held)
+			mustEnd(t, next)
 			testClusterListenerReturns(t, c, a, b)
 			for range 3 {
 				woken(t, waiting, b, &clusteredJava{t, c, key}, "SPUBLISH", func() {})

@@ -79,7 +79,7 @@ func woken(t *testing.T, b *Backend, l *lock.Locker, java *clusteredJava, verb s
 	if took := next.at.Sub(begin); took > 200*time.Millisecond+meter.Since(begin) {
 		t.Errorf("woken by %s after %v", verb, took)
 	}
-	mustRelease(t, next.held)
+	mustEnd(t, next)
 }
 
 func testBothKinds(t *testing.T, c *testserver.Cluster) {
@@ -136,7 +136,7 @@ func testOneConnection(t *testing.T, c *testserver.Cluster) {
 		if next.err != nil {
 			t.Fatal(next.err)
 		}
-		mustRelease(t, next.held)
+		mustEnd(t, next)
 	}
 }
 
@@ -167,7 +167,7 @@ func testClusterSubscribersKilled(t *testing.T, c *testserver.Cluster) {
 		if took := next.at.Sub(begin); took > 200*time.Millisecond+meter.Since(begin) {
 			t.Errorf("woken after %v", took)
 		}
-		mustRelease(t, next.held)
+		mustEnd(t, next)
 	}
 }
 
@@ -207,7 +207,7 @@ func testShardedDenied(t *testing.T, c *testserver.Cluster) {
 		_, held := acquire(t, l, nil, java.key)
 		other := start(t.Context(), l, nil, java.key)
 		mustRelease(t, held)
-		mustRelease(t, receive(t, "the other", other).held)
+		mustEnd(t, receive(t, "the other", other))
 	}
 }
 
@@ -241,6 +241,6 @@ func TestClusterWithoutShardedChannels(t *testing.T) {
 		if took := next.at.Sub(begin); took > 200*time.Millisecond+meter.Since(begin) {
 			t.Errorf("woken after %v", took)
 		}
-		mustRelease(t, next.held)
+		mustEnd(t, next)
 	}
 }

@@ -37,7 +37,7 @@ func testSlotMigrated(t *testing.T, c *testserver.Cluster) {
 	if second := token(t, next.ctx); second <= first {
 		t.Errorf("token %d after %d", second, first)
 	}
-	mustRelease(t, next.held)
+	mustEnd(t, next)
 }
 
 // S40, ASK and TRYAGAIN: the lock has moved and its token key has not.
@@ -70,7 +70,7 @@ func testHalfMigrated(t *testing.T, c *testserver.Cluster) {
 	if next.err != nil {
 		t.Fatal(next.err)
 	}
-	mustRelease(t, next.held)
+	mustEnd(t, next)
 	wantIs(t, refused(t, b, try(), key), lock.ErrNotAcquired)
 	mustRelease(t, held)
 	ctx, held = acquire(t, b, try(), key)
@@ -217,7 +217,7 @@ func testReleasedWhileParted(t *testing.T, c *testserver.Cluster) {
 		if second := token(t, next.ctx); second <= first {
 			t.Errorf("token %d after %d", second, first)
 		}
-		mustRelease(t, next.held)
+		mustEnd(t, next)
 	})
 }
 

@@ -74,7 +74,7 @@ func TestStringIsWaitedFor(t *testing.T) {
 			if late := next.at.Sub(gone); late > 200*time.Millisecond+meter.Since(gone) || late < -20*time.Millisecond {
 				t.Errorf("in %v after the string was gone", late)
 			}
-			mustRelease(t, next.held)
+			mustEnd(t, next)
 		}
 	}
 }

@@ -236,7 +236,7 @@ func TestGrantToOneWhoIsGone(t *testing.T) {
 			if took := next.at.Sub(begin); took > pollBound+200*time.Millisecond+meter.Since(begin) {
 				t.Errorf("the next one came after %v", took)
 			}
-			mustRelease(t, next.held)
+			mustEnd(t, next)
 		})
 	}
 }

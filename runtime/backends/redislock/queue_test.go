@@ -32,7 +32,7 @@ func TestExpelledWaiterComesBack(t *testing.T) {
 	if took := next.at.Sub(released); took > grantLease+meter.Since(released) {
 		t.Errorf("it came after %v", took)
 	}
-	mustRelease(t, next.held)
+	mustEnd(t, next)
 }
 
 // S61: each of a hundred short waits lasts as long as it was meant to, and none
@@ -90,7 +90,7 @@ func TestServerClockGoesBack(t *testing.T) {
 	if next.err != nil {
 		t.Fatal(next.err)
 	}
-	mustRelease(t, next.held)
+	mustEnd(t, next)
 	wantIs(t, finish(held), lock.ErrLost)
 }
 

@@ -100,7 +100,7 @@ func TestRedissonExcludesUs(t *testing.T) {
 	if took := next.at.Sub(begin); took > 100*time.Millisecond+meter.Since(begin) {
 		t.Errorf("Redisson's release woke us after %v", took)
 	}
-	mustRelease(t, next.held)
+	mustEnd(t, next)
 }
 
 // Redisson's own lease runs out: no message comes.
@@ -150,7 +150,7 @@ func TestWeExcludeAndWakeRedisson(t *testing.T) {
 			if got.err != nil {
 				t.Fatal(got.err)
 			}
-			mustRelease(t, got.held)
+			mustEnd(t, got)
 		}
 		zeros := 0
 		for zeros < 1 { // and others, where ours left it a turn

@@ -74,7 +74,7 @@ func TestSentinelFailover(t *testing.T) {
 			if second := token(t, next.ctx); second <= first {
 				t.Errorf("token %d after %d", second, first)
 			}
-			mustRelease(t, next.held)
+			mustEnd(t, next)
 		})
 	}
 }

@@ -63,7 +63,7 @@ func TestStickyLock(t *testing.T) {
 	if next.err != nil {
 		t.Fatal(next.err)
 	}
-	mustRelease(t, next.held)
+	mustEnd(t, next)
 	eventually(t, soon, "nothing is kept for nobody", func() bool { return one.Snapshot().Idle == 0 })
 }
 

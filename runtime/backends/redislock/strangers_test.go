@@ -147,7 +147,7 @@ func TestNamesLikeKeysOfOurs(t *testing.T) {
 		mustRelease(t, free)
 	}
 	mustRelease(t, held)
-	mustRelease(t, receive(t, "the lock", waiting).held)
+	mustEnd(t, receive(t, "the lock", waiting))
 }
 
 // A lock and the one that is named like its hash tag share nothing.

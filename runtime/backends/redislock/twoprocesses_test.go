@@ -97,7 +97,7 @@ func TestKilledHolderIsFollowedWhenItsLeaseEnds(t *testing.T) {
 	if next := token(t, got.ctx); next <= uint64(first) {
 		t.Errorf("token %d after %d", next, first)
 	}
-	mustRelease(t, got.held)
+	mustEnd(t, got)
 }
 
 // S32: the server forgets the scripts at any time.
@@ -108,7 +108,7 @@ func TestScriptFlushIsSurvived(t *testing.T) {
 	l, key := newLocker(t, addr), newKey(t)
 	for range 2 {
 		command(t, addr, "SCRIPT", "FLUSH")
-		_, held := acquire(t, l, ttl(2*time.Second), key)
+		_, held := acquire(t, l, ttl(3*time.Second), key)
 		command(t, addr, "SCRIPT", "FLUSH")
 		awaitRenewal(t, held)
 		command(t, addr, "SCRIPT", "FLUSH")

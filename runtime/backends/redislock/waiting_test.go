@@ -36,7 +36,7 @@ func TestWakeUpIsPrompt(t *testing.T) {
 			t.Fatal(next.err)
 		}
 		took = append(took, next.at.Sub(begin))
-		mustRelease(t, next.held)
+		mustEnd(t, next)
 	}
 	slices.Sort(took)
 	t.Logf("woken after %v (p50), %v (worst)", took[len(took)/2], took[len(took)-1])
@@ -126,7 +126,7 @@ func TestSubscriberIsKilled(t *testing.T) {
 		if took := next.at.Sub(begin); took > pollBound+meter.Since(begin) {
 			t.Errorf("woken after %v", took)
 		}
-		mustRelease(t, next.held)
+		mustEnd(t, next)
 	}
 }
 
@@ -194,7 +194,7 @@ func TestReleasedBeforeTheSubscriptionStands(t *testing.T) {
 	if took := next.at.Sub(begin); took > 100*time.Millisecond+meter.Since(begin) {
 		t.Errorf("in %v after the subscription stood: it waited for a poll", took)
 	}
-	mustRelease(t, next.held)
+	mustEnd(t, next)
 }
 
 // S45: nothing arrives on the subscription, and nothing says so.
@@ -217,7 +217,7 @@ func TestHalfOpenSubscription(t *testing.T) {
 	if took := next.at.Sub(begin); took > pollBound+meter.Since(begin) {
 		t.Errorf("in after %v", took)
 	}
-	mustRelease(t, next.held)
+	mustEnd(t, next)
 	p.Reset()
 }
 
@@ -239,7 +239,7 @@ func TestNoSubscriptionToBeHad(t *testing.T) {
 	if took := next.at.Sub(begin); took > confirmLimit+pollBound+meter.Since(begin) {
 		t.Errorf("in after %v", took)
 	}
-	mustRelease(t, next.held)
+	mustEnd(t, next)
 }
 
 // S49: subscriptions come and go, and none is left.
