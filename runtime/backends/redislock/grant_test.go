@@ -69,12 +69,12 @@ func TestReleaseGrants(t *testing.T) {
 		key := newKey(t)
 		held, last := holding(t, server, key)
 		b, a := newTestBackend(t, p.Addr()), wish(key, tokens)
+		begin := time.Now()
 		s := waits(t, b, a)
 		if n := places(t, server, key); n != 1 || !a.MayBeGranted {
 			t.Fatalf("%d in the queue, MayBeGranted %v", n, a.MayBeGranted)
 		}
 		p.ResetCounts()
-		begin := time.Now()
 		freeLease(t, held)
 		if !isOwner(t, server, a) || places(t, server, key) != 0 {
 			t.Fatal("the release left the lock, or a place")
@@ -113,10 +113,10 @@ func TestTokensOfGrantsRise(t *testing.T) {
 		addr, key := server.Addr(), "seckill:"+newKey(t)
 		held, _ := grantOf(t, newTestBackend(t, addr, login), wish(key, 1))
 		b, a := newTestBackend(t, addr, login), wish(key, 10)
+		begin := time.Now()
 		s := waits(t, b, a)
 		const ahead = 8_500_000_000_000_000
 		command(t, addr, "SET", tokenOf(key), strconv.Itoa(ahead), "PX", "60000")
-		begin := time.Now()
 		freeLease(t, held)
 		receive(t, "the notice", s.C())
 		l, first := grantOf(t, b, a)
