@@ -298,14 +298,17 @@ func TestConnectionOutlivesItsCaller(t *testing.T) {
 	t.Parallel()
 	_, p := proxied(t)
 	l, key := newLocker(t, p.Addr()), newKey(t)
-	const trip = 30 * time.Millisecond // a connection takes three, an acquire one
+	const trip = 30 * time.Millisecond // a connection takes three, the last of which is an INFO
 	p.Delay(faultproxy.Requests|faultproxy.Replies, trip/2)
 	for range 3 {
-		eventually(t, soon, "an acquire", func() bool {
-			_, held, err := l.Acquire(t.Context(), &lock.Policy{Wait: 2 * trip}, key)
-			held.Release(nil)
-			return err == nil
-		})
+		p.ResetCounts()
+		if _, held, err := l.Acquire(t.Context(), &lock.Policy{Wait: trip}, key); err == nil {
+			t.Error("acquired without a connection")
+			mustRelease(t, held)
+		}
+		eventually(t, soon, "the connection is made", func() bool { return p.Count("info") > 0 })
+		_, held := acquire(t, l, nil, key)
+		mustRelease(t, held)
 		p.Reset()
 	}
 }

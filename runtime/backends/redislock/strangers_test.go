@@ -162,8 +162,9 @@ func TestNameOfAHashTagIsAnotherLock(t *testing.T) {
 	if exists(t, addr, key) {
 		t.Error("who waits for the other was granted this one")
 	}
+	begin := time.Now()
 	freeLease(t, other)
-	if !isOwner(t, addr, a) {
+	if !wasGranted(t, addr, a, begin) {
 		t.Error("who waits was not granted the lock")
 	}
 }
