@@ -7,9 +7,19 @@ import (
 	"time"
 )
 
+// unhurriedCluster starts a Cluster whose masters are not replaced because the machine is busy.
+func unhurriedCluster(t *testing.T) *Cluster {
+	t.Helper()
+	c := StartCluster(t)
+	for _, addr := range c.Addrs() {
+		do(t, addr, "CONFIG", "SET", "cluster-node-timeout", "5000")
+	}
+	return c
+}
+
 func TestClusterFailover(t *testing.T) {
 	t.Parallel()
-	c := StartCluster(t)
+	c := unhurriedCluster(t)
 	for _, key := range []string{"a", "b", "c"} { // in three thirds of the slots
 		do(t, c.NodeFor(key).Addr(), "SET", key, "v")
 	}
@@ -63,7 +73,7 @@ func TestClusterReplacesAKilledMaster(t *testing.T) {
 
 func TestClusterMigratesASlot(t *testing.T) {
 	t.Parallel()
-	c := StartCluster(t)
+	c := unhurriedCluster(t)
 	from, to := c.NodeFor("{a}1"), c.NodeFor("b")
 	for n := range 250 { // more than go at once
 		do(t, from.Addr(), "SET", fmt.Sprintf("{a}%d", n), "v")

@@ -67,7 +67,7 @@ func (b *batcher) do(ctx context.Context, c *call) error {
 	}
 	defer b.leaveSlot()
 	c.ctx, c.done = ctx, make(chan struct{})
-	b.send(&ownContext{ctx, time.Now().Add(ownLimit)}, []*call{c})
+	b.send(&ownContext{ctx, time.Now().Add(b.limit)}, []*call{c})
 	if ended := ctx.Err(); ended != nil && c.err != nil {
 		return fmt.Errorf("%w: %w", c.err, ended)
 	}

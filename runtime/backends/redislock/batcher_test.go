@@ -19,7 +19,8 @@ import (
 // batcherTo returns a batcher to a stub.
 func batcherTo(t *testing.T, wary bool, answer func(command []string) string) *batcher {
 	t.Helper()
-	b := newBatcher(*lockOptions(&redis.Options{Addr: stub(t, answer), ReadTimeout: time.Second}, 0), wary)
+	b := newBatcher(*lockOptions(&redis.Options{Addr: stub(t, answer), ReadTimeout: soon}, 0), wary)
+	b.limit = soon
 	t.Cleanup(func() { _ = b.close() })
 	return b
 }
@@ -184,53 +185,45 @@ func TestCallAtASilentServer(t *testing.T) {
 	}
 }
 
-func (b *batcher) connections() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.width
-}
-
 // Nobody waits for a round trip that is not its own, once there are as many connections as
-// slots: each of as many calls is at the server before one of those before it is answered.
+// slots: each of as many calls is at the server before one of those before it is answered. There
+// is one connection more each time that so many calls are under way.
 func TestCallersFarAway(t *testing.T) {
 	t.Parallel()
 	var arrived atomic.Int64
-	var far atomic.Bool
-	answer := make(chan struct{})
+	var gate atomic.Pointer[chan struct{}]
 	addr := stub(t, func(args []string) string {
 		if args[0] == "info" {
 			return answerOf(wholeServer)
 		}
-		if far.Load() {
-			arrived.Add(1)
-			<-answer
-		}
+		answer := *gate.Load()
+		arrived.Add(1)
+		<-answer
 		return freed
 	})
 	// The first call waits for its answer until the last is at the server.
 	b := newBatcher(*lockOptions(&redis.Options{Addr: addr, ReadTimeout: batchSlots * soon}, 0), false)
+	b.limit = soon
 	t.Cleanup(func() { _ = b.close() })
-	for begin := time.Now(); b.connections() < batchSlots; {
-		if time.Since(begin) > soon {
-			t.Fatalf("callers have made %d connections", b.connections())
-		}
+	for calls := range batchSlots {
+		answer := make(chan struct{})
+		gate.Store(&answer)
+		arrived.Store(0)
+		b.prompt.Store(false)
 		var callers sync.WaitGroup
-		for range 4 * batchSlots {
-			callers.Go(func() { _ = b.do(t.Context(), releaseCall(t, newKey(t), newID(), freeing{})) })
+		defer callers.Wait()
+		answered := sync.OnceFunc(func() { close(answer) })
+		defer answered()
+		for n := range int64(calls + 1) {
+			callers.Go(func() {
+				if err := b.do(t.Context(), releaseCall(t, newKey(t), newID(), freeing{})); err != nil {
+					t.Error(err)
+				}
+			})
+			eventually(t, soon, "the call is at the server", func() bool { return arrived.Load() == n+1 })
 		}
+		answered()
 		callers.Wait()
-	}
-	far.Store(true)
-	b.prompt.Store(false)
-	var callers sync.WaitGroup
-	defer callers.Wait()
-	defer close(answer)
-	for n := range int64(batchSlots) {
-		callers.Go(func() {
-			if err := b.do(t.Context(), releaseCall(t, newKey(t), newID(), freeing{})); err != nil {
-				t.Error(err)
-			}
-		})
-		eventually(t, soon, "the call is at the server", func() bool { return arrived.Load() == n+1 })
+		resting(t, b)
 	}
 }

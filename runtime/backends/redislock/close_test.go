@@ -34,9 +34,7 @@ func TestCloseClosesTheConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := New(client)
-	if n := connections(t, addr); n != 1 {
-		t.Fatalf("%d connections before the first acquire, want the caller's", n)
-	}
+	eventually(t, soon, "there is the caller's connection alone", func() bool { return connections(t, addr) == 1 })
 	one, two, other := lock.New(b, nil), lock.New(b, nil), newLocker(t, addr)
 	_, held := acquire(t, other, nil, "key")
 	waiting := start(t.Context(), one, nil, "key")
@@ -45,7 +43,7 @@ func TestCloseClosesTheConnections(t *testing.T) {
 
 	closeLocker(t, one)
 	wantIs(t, receive(t, "an answer", waiting).err, lock.ErrClosed)
-	eventually(t, time.Second, "the queue is gone", func() bool { return places(t, addr, "key") == 0 })
+	eventually(t, soon, "the queue is gone", func() bool { return places(t, addr, "key") == 0 })
 	mustRelease(t, held)
 	_, held = acquire(t, two, nil, "key") // the backend lives on for the other
 	mustRelease(t, held)
@@ -54,7 +52,7 @@ func TestCloseClosesTheConnections(t *testing.T) {
 
 	closeLocker(t, two)
 	closeLocker(t, other)
-	eventually(t, time.Second, "only the caller's connection is left", func() bool { return connections(t, addr) == 1 })
+	eventually(t, soon, "only the caller's connection is left", func() bool { return connections(t, addr) == 1 })
 	if err := client.Ping(t.Context()).Err(); err != nil {
 		t.Errorf("the caller's client: %v", err)
 	}
@@ -73,7 +71,7 @@ func TestCloseTakesAwayWhatIsHeld(t *testing.T) {
 		t.Error("not released")
 	}
 	wantIs(t, finish(held), lock.ErrLost)
-	eventually(t, time.Second, "no connection is left", func() bool { return connections(t, server.Addr()) == 0 })
+	eventually(t, soon, "no connection is left", func() bool { return connections(t, server.Addr()) == 0 })
 }
 
 // Close is bounded when the server says nothing.
@@ -152,7 +150,7 @@ func TestUseAfterClose(t *testing.T) {
 		}
 		closeLocker(t, late)
 	}
-	eventually(t, time.Second, "no connection is left", func() bool { return connections(t, server.Addr()) == 0 })
+	eventually(t, soon, "no connection is left", func() bool { return connections(t, server.Addr()) == 0 })
 }
 
 // What can't be used says so, in words and with the mend, by every call.
@@ -213,8 +211,8 @@ func TestHooksOfTheCaller(t *testing.T) {
 	client, theirs, ours := newClient(t, addr), &hooked{}, &hooked{}
 	client.AddHook(theirs)
 	l := lockerOn(t, New(client, Options{Hooks: []redis.Hook{ours}}))
-	ctx, held := acquire(t, l, ttl(time.Second), newKey(t))
-	stillHeld(t, ctx, 1500*time.Millisecond) // it is renewed, in a pipeline
+	_, held := acquire(t, l, ttl(3*time.Second), newKey(t))
+	awaitRenewal(t, held) // in a pipeline
 	mustRelease(t, held)
 	for name, h := range map[string]*hooked{"theirs": theirs, "ours": ours} {
 		if h.single.Load() < 2 || h.pipelined.Load() < 2 {
@@ -252,15 +250,15 @@ func TestOptionsOfTheCaller(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l, key := newLocker(t, addr, change), newKey(t)
-			ctx, held := acquire(t, l, ttl(2*time.Second), key)
+			_, held := acquire(t, l, ttl(3*time.Second), key)
 			waiting := start(t.Context(), l, nil, key)
-			stillHeld(t, ctx, 2500*time.Millisecond)
+			awaitRenewal(t, held)
 			mustRelease(t, held)
 			next := receive(t, "the next holder", waiting)
 			if next.err != nil {
 				t.Fatal(next.err)
 			}
-			mustRelease(t, next.held)
+			mustEnd(t, next)
 		})
 	}
 }
@@ -279,12 +277,10 @@ func TestClusterClient(t *testing.T) {
 	l, other := lockerOn(t, New(client)), lockerOn(t, New(client))
 	var all []*lock.Hold
 	for i := range 20 {
-		ctx, held := acquire(t, l, ttl(2*time.Second), fmt.Sprint("key", i))
+		_, held := acquire(t, l, ttl(6*time.Second), fmt.Sprint("key", i))
 		all = append(all, held)
-		if i == 19 {
-			stillHeld(t, ctx, 2500*time.Millisecond)
-		}
 	}
+	awaitRenewal(t, all[19])
 	waiting := start(t.Context(), other, nil, "key0")
 	queued(t, addr, "key0", 1)
 	for _, held := range all {
@@ -294,7 +290,7 @@ func TestClusterClient(t *testing.T) {
 	if next.err != nil {
 		t.Fatal(next.err)
 	}
-	mustRelease(t, next.held)
+	mustEnd(t, next)
 }
 
 // lateCall makes a call when the connections are being closed, as one that Close did not wait for.
@@ -322,7 +318,5 @@ func TestCallBesideClose(t *testing.T) {
 	if err := b.Close(); err != nil {
 		t.Error(err)
 	}
-	if n := connections(t, server.Addr()); n != 0 {
-		t.Errorf("%d connections are left", n)
-	}
+	eventually(t, soon, "no connection is left", func() bool { return connections(t, server.Addr()) == 0 })
 }

@@ -27,7 +27,14 @@ func clusterBackend(t testing.TB, c *testserver.Cluster, change ...func(*redis.C
 	}
 	client := redis.NewClusterClient(o)
 	t.Cleanup(func() { _ = client.Close() })
-	return New(client)
+	return lenient(New(client))
+}
+
+// unhurriedCluster starts a Cluster whose masters are not replaced because the machine is busy.
+func unhurriedCluster(t testing.TB) *testserver.Cluster {
+	c := testserver.StartCluster(t)
+	onAll(t, c.Addrs(), "CONFIG", "SET", "cluster-node-timeout", unhurried)
+	return c
 }
 
 func clusterLocker(t testing.TB, c *testserver.Cluster) *lock.Locker {
@@ -133,7 +140,7 @@ func calls(t testing.TB, node *testserver.Instance, name string) (n int) {
 
 func TestCluster(t *testing.T) {
 	t.Parallel()
-	c := testserver.StartCluster(t)
+	c := unhurriedCluster(t)
 	t.Run("KeysOfAllMasters", func(t *testing.T) { testClusterKeys(t, c) })
 	t.Run("PlainClient", func(t *testing.T) { testClusterPlainClient(t, c) })
 	t.Run("Lists", func(t *testing.T) { testClusterList(t, c) })
@@ -156,10 +163,11 @@ func testClusterKeys(t *testing.T, c *testserver.Cluster) {
 	made := clusterLocker(t, c)
 	for node, keys := range keysAt(t, c, 3) {
 		for _, key := range keys {
+			begin := time.Now()
 			ctx, held := acquire(t, made, nil, key)
 			wantIs(t, refused(t, opened, try(), key), lock.ErrNotAcquired)
 			for _, name := range []string{key, tokenOf(key)} {
-				if !exists(t, node.Addr(), name) {
+				if !exists(t, node.Addr(), name) && (name == key || time.Since(begin) < tokenLimit) {
 					t.Errorf("no %s at the master of %s", name, key)
 				}
 			}
@@ -236,7 +244,7 @@ func testClusterWaiting(t *testing.T, c *testserver.Cluster) {
 			if took := next.at.Sub(begin); took > 300*time.Millisecond+meter.Since(begin) {
 				t.Errorf("woken after %v", took)
 			}
-			mustRelease(t, next.held)
+			mustEnd(t, next)
 		}
 	}
 }
@@ -254,7 +262,6 @@ func awaitListening(t testing.TB, b *Backend, key string) {
 		}
 		return false
 	})
-	time.Sleep(50 * time.Millisecond)
 }
 
 // Redisson, on a Cluster that has sharded channels, listens to nothing else.
@@ -289,7 +296,7 @@ func testClusterListenerReturns(t *testing.T, c *testserver.Cluster, a, b *lock.
 		if next.err != nil {
 			t.Fatal(next.err)
 		}
-		mustRelease(t, next.held)
+		mustEnd(t, next)
 		return next.at.Sub(begin) < 40*time.Millisecond+meter.Since(begin)
 	}
 	for range 3 { // in a row is no accident
@@ -302,7 +309,9 @@ func testClusterListenerReturns(t *testing.T, c *testserver.Cluster, a, b *lock.
 func TestClusterHungNodes(t *testing.T) {
 	t.Parallel()
 	c := testserver.StartCluster(t)
-	cold, warmed := clusterLocker(t, c), clusterLocker(t, c)
+	one, other := clusterBackend(t, c), clusterBackend(t, c)
+	one.router.limit, other.router.limit = ownLimit, ownLimit
+	cold, warmed := lockerOn(t, one), lockerOn(t, other)
 	for _, keys := range keysAt(t, c, 1) {
 		_, held := acquire(t, warmed, nil, keys[0])
 		mustRelease(t, held)

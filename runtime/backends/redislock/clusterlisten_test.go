@@ -17,7 +17,7 @@ import (
 // are announced on, also after the slot or its master has changed places.
 func TestClusterListens(t *testing.T) {
 	t.Parallel()
-	c := testserver.StartCluster(t)
+	c := unhurriedCluster(t)
 	t.Run("ToBothKindsOfChannel", func(t *testing.T) { testBothKinds(t, c) })
 	t.Run("OneConnection", func(t *testing.T) { testOneConnection(t, c) })
 	t.Run("S43SubscribersKilled", func(t *testing.T) { testClusterSubscribersKilled(t, c) })
@@ -66,6 +66,9 @@ func woken(t *testing.T, b *Backend, l *lock.Locker, java *clusteredJava, verb s
 	waiter := start(t.Context(), l, nil, java.key)
 	queued(t, java.at().node.Addr(), java.key, 1)
 	awaitListening(t, b, java.key)
+	if verb == "SPUBLISH" {
+		eventually(t, soon, "it listens to the sharded channel", func() bool { return shardChannels(t, java.at().node, java.key) == 1 })
+	}
 	disturb()
 	begin := time.Now()
 	java.release(verb)
@@ -76,7 +79,7 @@ func woken(t *testing.T, b *Backend, l *lock.Locker, java *clusteredJava, verb s
 	if took := next.at.Sub(begin); took > 200*time.Millisecond+meter.Since(begin) {
 		t.Errorf("woken by %s after %v", verb, took)
 	}
-	mustRelease(t, next.held)
+	mustEnd(t, next)
 }
 
 func testBothKinds(t *testing.T, c *testserver.Cluster) {
@@ -133,7 +136,7 @@ func testOneConnection(t *testing.T, c *testserver.Cluster) {
 		if next.err != nil {
 			t.Fatal(next.err)
 		}
-		mustRelease(t, next.held)
+		mustEnd(t, next)
 	}
 }
 
@@ -164,7 +167,7 @@ func testClusterSubscribersKilled(t *testing.T, c *testserver.Cluster) {
 		if took := next.at.Sub(begin); took > 200*time.Millisecond+meter.Since(begin) {
 			t.Errorf("woken after %v", took)
 		}
-		mustRelease(t, next.held)
+		mustEnd(t, next)
 	}
 }
 
@@ -204,7 +207,7 @@ func testShardedDenied(t *testing.T, c *testserver.Cluster) {
 		_, held := acquire(t, l, nil, java.key)
 		other := start(t.Context(), l, nil, java.key)
 		mustRelease(t, held)
-		mustRelease(t, receive(t, "the other", other).held)
+		mustEnd(t, receive(t, "the other", other))
 	}
 }
 
@@ -238,6 +241,6 @@ func TestClusterWithoutShardedChannels(t *testing.T) {
 		if took := next.at.Sub(begin); took > 200*time.Millisecond+meter.Since(begin) {
 			t.Errorf("woken after %v", took)
 		}
-		mustRelease(t, next.held)
+		mustEnd(t, next)
 	}
 }

@@ -17,8 +17,7 @@ import (
 func testSlotMigrated(t *testing.T, c *testserver.Cluster) {
 	a, b := clusterLocker(t, c), clusterLocker(t, c)
 	key := newKey(t)
-	const lease = 900 * time.Millisecond
-	ctx, held := acquire(t, a, ttl(lease), key)
+	ctx, held := acquire(t, a, ttl(3*time.Second), key)
 	first := token(t, ctx)
 	waiter := start(t.Context(), b, nil, key)
 	queued(t, c.NodeFor(key).Addr(), key, 1)
@@ -28,10 +27,7 @@ func testSlotMigrated(t *testing.T, c *testserver.Cluster) {
 	if !exists(t, to.Addr(), key) {
 		t.Fatal("the lock did not move")
 	}
-	time.Sleep(2 * lease) // renewed where it is now
-	if err := lock.Check(ctx); err != nil {
-		t.Fatalf("lost: %v", err)
-	}
+	awaitRenewal(t, held) // where it is now
 	wantIs(t, refused(t, b, try(), key), lock.ErrNotAcquired)
 	mustRelease(t, held)
 	next := receive(t, "the waiter", waiter)
@@ -41,7 +37,7 @@ func testSlotMigrated(t *testing.T, c *testserver.Cluster) {
 	if second := token(t, next.ctx); second <= first {
 		t.Errorf("token %d after %d", second, first)
 	}
-	mustRelease(t, next.held)
+	mustEnd(t, next)
 }
 
 // S40, ASK and TRYAGAIN: the lock has moved and its token key has not.
@@ -74,7 +70,7 @@ func testHalfMigrated(t *testing.T, c *testserver.Cluster) {
 	if next.err != nil {
 		t.Fatal(next.err)
 	}
-	mustRelease(t, next.held)
+	mustEnd(t, next)
 	wantIs(t, refused(t, b, try(), key), lock.ErrNotAcquired)
 	mustRelease(t, held)
 	ctx, held = acquire(t, b, try(), key)
@@ -198,16 +194,12 @@ func keysThere(t *testing.T, c *testserver.Cluster, key string) map[string]bool 
 func testReleasedWhileParted(t *testing.T, c *testserver.Cluster) {
 	a, b := clusterLocker(t, c), clusterLocker(t, c)
 	parted(t, c, func(t *testing.T, key string, begin, finish func()) {
-		const lease = 900 * time.Millisecond
-		ctx, held := acquire(t, a, ttl(lease), key)
+		ctx, held := acquire(t, a, ttl(3*time.Second), key)
 		first := token(t, ctx)
 		waiter := start(t.Context(), b, nil, key)
 		queued(t, c.NodeFor(key).Addr(), key, 1)
 		begin()
-		time.Sleep(2 * lease)
-		if err := lock.Check(ctx); err != nil {
-			t.Errorf("lost: %v", err)
-		}
+		awaitRenewal(t, held)
 		sent := time.Now()
 		mustRelease(t, held)
 		if took := time.Since(sent); took > 250*time.Millisecond+meter.Since(sent) {
@@ -225,7 +217,7 @@ func testReleasedWhileParted(t *testing.T, c *testserver.Cluster) {
 		if second := token(t, next.ctx); second <= first {
 			t.Errorf("token %d after %d", second, first)
 		}
-		mustRelease(t, next.held)
+		mustEnd(t, next)
 	})
 }
 

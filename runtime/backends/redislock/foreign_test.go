@@ -16,7 +16,7 @@ import (
 
 // newWaitingBackend returns a Backend that waits for strings.
 func newWaitingBackend(t testing.TB, addr string) *Backend {
-	return New(newClient(t, addr), Options{WaitForStrings: true})
+	return lenient(New(newClient(t, addr), Options{WaitForStrings: true}))
 }
 
 // A string that expires is a holder: it is waited for until it is gone, by itself or
@@ -27,12 +27,16 @@ func TestStringIsWaitedFor(t *testing.T) {
 	l := lockerOn(t, newWaitingBackend(t, addr))
 	for _, deleted := range []bool{false, true} {
 		key := newKey(t)
-		lasts := map[bool]string{false: "2000", true: "60000"}[deleted]
+		lasts := map[bool]string{false: "2500", true: "60000"}[deleted]
 		command(t, addr, "SET", key, "", "NX", "PX", lasts)
-		for _, policy := range []*lock.Policy{try(), {Wait: 50 * time.Millisecond}} {
+		for _, policy := range []*lock.Policy{try(), {Wait: 250 * time.Millisecond}} {
 			err := refused(t, l, policy, key)
-			wantIs(t, err, lock.ErrNotAcquired)
 			wantIsNot(t, err, lock.ErrConflict)
+			if policy.Wait > 0 { // it may end in the middle of an attempt, and not know by what it is held
+				wantGaveUp(t, err)
+				continue
+			}
+			wantIs(t, err, lock.ErrNotAcquired)
 			if !strings.Contains(err.Error(), "held by a string of another library, whose lease lasts ") {
 				t.Errorf("err = %v", err)
 			}
@@ -70,7 +74,7 @@ func TestStringIsWaitedFor(t *testing.T) {
 			if late := next.at.Sub(gone); late > 200*time.Millisecond+meter.Since(gone) || late < -20*time.Millisecond {
 				t.Errorf("in %v after the string was gone", late)
 			}
-			mustRelease(t, next.held)
+			mustEnd(t, next)
 		}
 	}
 }
@@ -144,7 +148,7 @@ func TestGivingUpBesideAStringLeavesNothing(t *testing.T) {
 		t.Errorf("%d tombstones", n)
 	}
 	cancel()
-	wantIs(t, receive(t, "the end of the wait", waiting).err, lock.ErrNotAcquired)
+	wantGaveUp(t, receive(t, "the end of the wait", waiting).err)
 	eventually(t, soon, "all have left the queue", func() bool { return places(t, addr, key) == 0 })
 	wantIs(t, finish(held), lock.ErrLost)
 	if got := command(t, addr, "GET", key); got != "theirs" {

@@ -115,9 +115,9 @@ func TestHookThatWrapsErrors(t *testing.T) {
 	l := lockerOn(t, b)
 	warm(t, l) // the server knows no script yet
 	key := newKey(t)
-	ctx, held := acquire(t, l, ttl(1500*time.Millisecond), key)
+	_, held := acquire(t, l, ttl(3*time.Second), key)
 	command(t, addr, "SCRIPT", "FLUSH")
-	stillHeld(t, ctx, 1500*time.Millisecond)
+	awaitRenewal(t, held)
 	command(t, addr, "SCRIPT", "FLUSH")
 	mustRelease(t, held)
 	if exists(t, addr, key) {

@@ -21,7 +21,7 @@ func TestHeldLockIsOneFieldWithValueOne(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
 	l, key := newLocker(t, addr), newKey(t)
-	for _, want := range []time.Duration{700 * time.Millisecond, 5 * time.Second, lock.DefaultTTL} {
+	for _, want := range []time.Duration{1700 * time.Millisecond, 5 * time.Second, lock.DefaultTTL} {
 		policy := ttl(want)
 		policy.Reentrant = true
 		begin := time.Now()
@@ -57,6 +57,7 @@ func TestUncontendedIsTwoCommands(t *testing.T) {
 	t.Parallel()
 	_, p := proxied(t)
 	l, key := newLocker(t, p.Addr()), newKey(t)
+	first := time.Now()
 	warm(t, l)
 	eventually(t, soon, "the connection for renewals is there", func() bool { return p.Counts()["PING"] > 0 })
 	p.ResetCounts()
@@ -68,7 +69,9 @@ func TestUncontendedIsTwoCommands(t *testing.T) {
 	}
 	got := p.Counts()
 	n := got["EVALSHA"]
-	alone := len(got) == 1 || meter.Since(begin) >= suspicious // else another connection was made for one that the machine was late with
+	// Else another connection was made for one that the machine was late with, or the Locker has
+	// registered itself, which it does after a second.
+	alone := len(got) == 1 || meter.Since(begin) >= suspicious || time.Since(first) >= time.Second
 	if n < 2*rounds || tooMany(n, 2*rounds, begin) || !alone {
 		t.Errorf("%d rounds sent %v, want %d EVALSHA and nothing else", rounds, got, 2*rounds)
 	}
@@ -102,7 +105,7 @@ func TestReleaseFreesOnlyItsOwnAcquisition(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
 	b, key := newTestBackend(t, addr), newKey(t)
-	mine := &driver.Acquisition{Key: key, ID: newID(), TTL: 100 * time.Millisecond, Tokens: 1}
+	mine := &driver.Acquisition{Key: key, ID: newID(), TTL: 10 * time.Second, Tokens: 1}
 	old, err := b.Acquire(t.Context(), mine)
 	if err != nil {
 		t.Fatal(err)
@@ -112,6 +115,7 @@ func TestReleaseFreesOnlyItsOwnAcquisition(t *testing.T) {
 	if got := hash(t, addr, key); got[mine.ID] != "1" {
 		t.Fatalf("after a stranger's release: %v", got)
 	}
+	command(t, addr, "PEXPIRE", key, "1")
 	eventually(t, soon, "the lease ends", func() bool { return !exists(t, addr, key) })
 
 	next := &driver.Acquisition{Key: key, ID: newID(), TTL: 10 * time.Second, Tokens: 1}
@@ -174,7 +178,6 @@ func TestKeysThatAreRefused(t *testing.T) {
 	_, p := proxied(t)
 	l := newLocker(t, p.Addr())
 	warm(t, l)
-	eventually(t, soon, "the connection for renewals is there", func() bool { return p.Counts()["PING"] > 0 })
 	p.ResetCounts()
 	for _, key := range []string{
 		"", "{}", "a{}b", "{}a{b}", "a{b", "a}b", "}a{", "}", strings.Repeat("k", maxKey+1),
@@ -184,8 +187,8 @@ func TestKeysThatAreRefused(t *testing.T) {
 			t.Errorf("%.20q: err = %v, want ErrInvalid", key, err)
 		}
 	}
-	if got := p.Counts(); len(got) != 0 {
-		t.Errorf("sent %v for keys that are refused", got)
+	if n := p.Count("EVALSHA") + p.Count("EVAL"); n != 0 {
+		t.Errorf("sent %v for keys that are refused", p.Counts())
 	}
 }
 
@@ -248,8 +251,9 @@ func TestLeaseLengths(t *testing.T) {
 		}
 	}
 	for _, odd := range []time.Duration{1500*time.Millisecond + 999*time.Microsecond, 24 * time.Hour} {
+		begin := time.Now()
 		_, held := acquire(t, l, ttl(odd), key)
-		if left := pttl(t, server, key); left <= odd*9/10 || left > odd {
+		if left := pttl(t, server, key); left < odd.Truncate(time.Millisecond)-time.Since(begin)-time.Millisecond || left > odd {
 			t.Errorf("PTTL %v of a lease of %v", left, odd)
 		}
 		mustRelease(t, held)

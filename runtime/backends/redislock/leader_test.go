@@ -85,7 +85,7 @@ func TestLeaderOfAnEmptiedServer(t *testing.T) {
 	server := testserver.StartRedis(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	policy := &lock.Policy{Leader: true, TTL: 900 * time.Millisecond}
+	policy := &lock.Policy{Leader: true, TTL: 1500 * time.Millisecond}
 	first, firstEnded := leads(t, ctx, newLocker(t, server.Addr()), policy, "leader")
 	old := receive(t, "the leader", first)
 	second, secondEnded := leads(t, ctx, newLocker(t, server.Addr()), policy, "leader")

@@ -173,20 +173,21 @@ func TestNamesTheHolder(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
 	holder, l, b := newLocker(t, addr), newLocker(t, addr), newTestBackend(t, addr)
-	warm(t, l) // 50 ms may be too short for a connection
+	warm(t, l) // the waits may be too short for a connection
+	const wait = 250 * time.Millisecond
 	for name, p := range map[string]*lock.Policy{"mutex": {}, "fair": {Fair: true}} {
 		key := newKey(t) + name
 		_, held := acquire(t, holder, p, key)
 		info, err := b.Lock(t.Context(), key)
 		require.NoError(t, err)
 		short, hasty := *p, *p
-		short.Wait, hasty.Try = 50*time.Millisecond, true
+		short.Wait, hasty.Try = wait, true
 		for _, p := range []*lock.Policy{&short, &hasty} {
 			err := refused(t, l, p, key)
 			require.ErrorIs(t, err, lock.ErrNotAcquired)
 			require.ErrorContains(t, err, "held by "+info.Holders[0].ID+", whose lease lasts ")
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), wait)
 		_, _, err = l.Acquire(ctx, p, key)
 		cancel()
 		require.ErrorIs(t, err, context.DeadlineExceeded)

@@ -59,7 +59,7 @@ func newBackend(options []Options) *Backend {
 	for _, o := range options {
 		b.options = o
 	}
-	b.router = router{life: life, evicting: b.options.AllowEviction, hooks: b.options.Hooks}
+	b.router = router{life: life, evicting: b.options.AllowEviction, hooks: b.options.Hooks, limit: ownLimit}
 	return b
 }
 

@@ -27,7 +27,7 @@ func TestBriefWaitersHaveTheirShare(t *testing.T) {
 		if _, held, err := l.Acquire(t.Context(), &lock.Policy{Wait: wait}, key); err == nil {
 			got.Add(1)
 			time.Sleep(hold)
-			mustRelease(t, held)
+			held.Release(nil)
 		} else if wait == 0 {
 			t.Error(err)
 		}
@@ -72,12 +72,13 @@ func TestPlaceIsTheProcesses(t *testing.T) {
 	b, last := newTestBackend(t, addr), wish(key, 1)
 	listening := waits(t, b, last)
 	var others []string
-	other := func() {
-		a := wish(key, 1)
-		waits(t, newTestBackend(t, addr), a)
+	other := func() (*Backend, *driver.Acquisition) {
+		b, a := newTestBackend(t, addr), wish(key, 1)
+		waits(t, b, a)
 		others = append(others, a.ID)
+		return b, a
 	}
-	other()
+	first, wanted := other()
 	other()
 	// next has another acquisition of the process follow on its last one, which is given up.
 	next := func(stands int, when string) {
@@ -106,6 +107,10 @@ func TestPlaceIsTheProcesses(t *testing.T) {
 	receive(t, "the notice", listening.C())
 	others = others[1:]
 	next(1, "after a grant")
+	granted, _ := grantOf(t, first, wanted)
+	if err := granted.Renew(t.Context(), long); err != nil { // it was brief
+		t.Error(err)
+	}
 
 	other()
 	listening.Close()

@@ -32,7 +32,7 @@ func TestExpelledWaiterComesBack(t *testing.T) {
 	if took := next.at.Sub(released); took > grantLease+meter.Since(released) {
 		t.Errorf("it came after %v", took)
 	}
-	mustRelease(t, next.held)
+	mustEnd(t, next)
 }
 
 // S61: each of a hundred short waits lasts as long as it was meant to, and none
@@ -50,7 +50,9 @@ func TestShortWaitsDoNotAddUp(t *testing.T) {
 		switch {
 		case errors.Is(err, lock.ErrNotAcquired):
 		case errors.Is(err, lock.ErrUnavailable), errors.Is(err, lock.ErrIndeterminate):
-			unanswered++ // a server or a machine that is busy for 10 ms: the wait ended first
+			if meter.Since(begin) < wait { // else the machine was busy, and the wait ended first
+				unanswered++
+			}
 		default:
 			t.Errorf("err = %v", err)
 		}
@@ -88,7 +90,7 @@ func TestServerClockGoesBack(t *testing.T) {
 	if next.err != nil {
 		t.Fatal(next.err)
 	}
-	mustRelease(t, next.held)
+	mustEnd(t, next)
 	wantIs(t, finish(held), lock.ErrLost)
 }
 
@@ -114,12 +116,8 @@ func TestNoTimeOfTheClientIsSent(t *testing.T) {
 		taken = true
 		return granting
 	}, always(renewed), always(freed)))))
-	const lease = 600 * time.Millisecond
-	ctx, held := acquire(t, l, ttl(lease), "key")
-	time.Sleep(lease)
-	if err := lock.Check(ctx); err != nil {
-		t.Error(err)
-	}
+	_, held := acquire(t, l, ttl(3*time.Second), "key")
+	awaitRenewal(t, held)
 	mustRelease(t, held)
 	mu.Lock()
 	defer mu.Unlock()

@@ -56,7 +56,7 @@ func TestRenewalsPassAcquires(t *testing.T) {
 		})
 		receive(t, "the acquire at the server", hung)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
 	if err := l.Renew(ctx, time.Minute); err != nil {
 		t.Error(err)

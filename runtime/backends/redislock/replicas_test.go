@@ -34,7 +34,8 @@ func TestReplicas(t *testing.T) {
 	primary, replica := testserver.StartRedis(t), replicaOf(t)
 	follow(t, replica, primary)
 	const within = 300 * time.Millisecond
-	l := lockerOn(t, New(newClient(t, primary.Addr()), Options{Replicas: 1, ReplicaTimeout: within}))
+	b := New(newClient(t, primary.Addr()), Options{Replicas: 1, ReplicaTimeout: soon})
+	l := lockerOn(t, b)
 	warm(t, l)
 
 	key := newKey(t)
@@ -64,6 +65,7 @@ func TestReplicas(t *testing.T) {
 	if kept.err != nil {
 		t.Fatal(kept.err)
 	}
+	b.options.ReplicaTimeout = within // from here on none answers
 	replica.Stop()
 	lost := newKey(t)
 	begin := time.Now()
@@ -101,6 +103,7 @@ func TestReplicas(t *testing.T) {
 		t.Errorf("%v late", late)
 	}
 	replica.Cont()
+	b.options.ReplicaTimeout = soon
 	_, held = acquire(t, l, nil, lost)
 	mustRelease(t, held)
 }
@@ -128,7 +131,7 @@ func TestReplicasCostNothingUnlessAsked(t *testing.T) {
 	primary, replica := testserver.StartRedis(t), replicaOf(t)
 	follow(t, replica, primary)
 	for replicas, want := range []int{2, 3} {
-		l := lockerOn(t, New(newClient(t, primary.Addr()), Options{Replicas: replicas}))
+		l := lockerOn(t, lenient(New(newClient(t, primary.Addr()), Options{Replicas: replicas, ReplicaTimeout: soon})))
 		warm(t, l)
 		before := ran(t, primary)
 		const cycles = 10

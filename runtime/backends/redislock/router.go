@@ -23,9 +23,10 @@ type router struct {
 	roams bool                 // another server may take the place of one that is gone
 	node  redis.ClusterOptions // the timeouts for a node's calls
 
-	hooks    []redis.Hook // of the caller's client
-	evicting bool         // servers that may evict locks will do
-	moving   func()       // is told when servers may have changed places
+	hooks    []redis.Hook  // of the caller's client
+	evicting bool          // servers that may evict locks will do
+	moving   func()        // is told when servers may have changed places
+	limit    time.Duration // ownLimit; a test on a busy machine has more
 
 	mapping engine.Shared // the attempt to get the map of slots
 	mapped  atomic.Bool   // there is one: to find a master asks nobody any more
@@ -94,7 +95,7 @@ func (r *router) of(ctx context.Context, key string, to route, copied bool) (*ba
 			r.all = map[place]*batcher{}
 		}
 		l = newBatcher(r.optionsAt(client, addr), !r.evicting)
-		l.bySlot = addr != ""
+		l.bySlot, l.limit = addr != "", r.limit
 		l.hook(r.hooks)
 		r.all[at] = l
 	}

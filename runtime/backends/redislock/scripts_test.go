@@ -83,7 +83,7 @@ func TestTokensRise(t *testing.T) {
 	last := uint64(0)
 	grant := func(tokens, used uint64, undone bool) {
 		t.Helper()
-		a := &driver.Acquisition{Key: key, ID: newID(), TTL: time.Second, Tokens: tokens}
+		a := &driver.Acquisition{Key: key, ID: newID(), TTL: long, Tokens: tokens}
 		l, first := grantOf(t, b, a)
 		if first <= last {
 			t.Errorf("token %d after %d", first, last)
@@ -125,14 +125,14 @@ func TestNothingStaysForEver(t *testing.T) {
 	b, key := newTestBackend(t, addr), newKey(t)
 	a := &driver.Acquisition{Key: key, ID: newID(), TTL: 30 * time.Second, Tokens: 1, Queue: true}
 	l, first := grantOf(t, b, a)
-	waiter := &driver.Acquisition{Key: key, ID: "f" + newID()[1:], TTL: time.Second, Tokens: 1, Queue: true, MayHaveRun: true}
+	waiter := &driver.Acquisition{Key: key, ID: "f" + newID()[1:], TTL: long, Tokens: 1, Queue: true, MayHaveRun: true}
 	if _, err := b.Acquire(t.Context(), waiter); !isHeldError(err) {
 		t.Fatal(err)
 	}
 	check := func() {
 		t.Helper()
 		for _, name := range command(t, addr, "KEYS", "*"+key+"*").([]any) {
-			if left := pttl(t, addr, name.(string)); left <= 0 || left > 2*time.Minute {
+			if left := pttl(t, addr, name.(string)); left > 2*time.Minute || hasNoExpiry(t, addr, name.(string)) {
 				t.Errorf("%v stays for %v", name, left)
 			}
 		}
@@ -156,20 +156,20 @@ func TestTombstone(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
 	b, key := newTestBackend(t, addr), newKey(t)
-	a := &driver.Acquisition{Key: key, ID: newID(), TTL: time.Second, Tokens: 1, MayHaveRun: true}
+	a := &driver.Acquisition{Key: key, ID: newID(), TTL: long, Tokens: 1, MayHaveRun: true}
 	if err := b.Undo(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.Acquire(t.Context(), a); err == nil || isHeldError(err) {
 		t.Errorf("acquired after it was undone: %v", err)
 	}
-	if left := pttl(t, addr, tombstoneOf(a)); left < a.TTL+straggler-time.Second {
+	if left := pttl(t, addr, tombstoneOf(a)); left < a.TTL+straggler*3/4 {
 		t.Errorf("the tombstone stands for %v", left)
 	}
 	if exists(t, addr, key) {
 		t.Error("the key is there")
 	}
-	next := &driver.Acquisition{Key: key, ID: newID(), TTL: time.Second, Tokens: 1}
+	next := &driver.Acquisition{Key: key, ID: newID(), TTL: long, Tokens: 1}
 	l, first := grantOf(t, b, next)
 	if err := b.Undo(t.Context(), a); err != nil { // again, while another holds
 		t.Fatal(err)
@@ -272,14 +272,14 @@ func TestRenewOnlyExtends(t *testing.T) {
 	b, key := newTestBackend(t, addr), newKey(t)
 	a := &driver.Acquisition{Key: key, ID: newID(), TTL: 10 * time.Second, Tokens: 1}
 	l, first := grantOf(t, b, a)
-	before := l.Deadline()
+	before, begin := l.Deadline(), time.Now()
 	if err := l.Renew(t.Context(), time.Second); err != nil {
 		t.Fatal(err)
 	}
-	if left := pttl(t, addr, key); left < 9*time.Second {
+	if left := pttl(t, addr, key); left < 5*time.Second {
 		t.Errorf("a renewal by 1 s left %v of 10 s", left)
 	}
-	if left := pttl(t, addr, tokenOf(key)); left < time.Second {
+	if left := pttl(t, addr, tokenOf(key)); left < time.Second-time.Since(begin) {
 		t.Errorf("the tokens are remembered for %v", left)
 	}
 	if l.Deadline() != before {
@@ -288,7 +288,7 @@ func TestRenewOnlyExtends(t *testing.T) {
 	if err := l.Renew(t.Context(), 20*time.Second); err != nil {
 		t.Fatal(err)
 	}
-	if left := pttl(t, addr, key); left < 19*time.Second {
+	if left := pttl(t, addr, key); left < 15*time.Second {
 		t.Errorf("a renewal by 20 s left %v", left)
 	}
 	if err := l.Release(t.Context(), first); err != nil {
@@ -310,7 +310,7 @@ func TestRenewAllTellsEachItsOwn(t *testing.T) {
 	leases, ttls := make([]driver.Lease, n), make([]time.Duration, n)
 	for i := range leases {
 		key := newKey(t)
-		leases[i], _ = grantOf(t, b, &driver.Acquisition{Key: key, ID: newID(), TTL: 5 * time.Second, Tokens: 1})
+		leases[i], _ = grantOf(t, b, &driver.Acquisition{Key: key, ID: newID(), TTL: 10 * time.Second, Tokens: 1})
 		ttls[i] = time.Duration(10+i) * time.Second
 		switch i % 10 {
 		case 3:

@@ -13,10 +13,11 @@ import (
 
 // server is what a batcher and its standby know of their server.
 type server struct {
-	made   time.Time   // when the batcher was
-	bySlot bool        // it is a node of a Cluster, where a command's keys share a slot
-	asked  atomic.Bool // it was asked about itself
-	single atomic.Bool // it has all keys, by what it said last
+	made   time.Time     // when the batcher was
+	bySlot bool          // it is a node of a Cluster, where a command's keys share a slot
+	asked  atomic.Bool   // it was asked about itself
+	single atomic.Bool   // it has all keys, by what it said last
+	limit  time.Duration // for the answer to a call that its caller sends
 }
 
 // newBatcher returns a batcher to the server that o leads to. A wary one takes no

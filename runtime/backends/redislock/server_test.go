@@ -3,9 +3,12 @@ package redislock
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/lockgen/lockgen/internal/faultproxy"
 	"github.com/lockgen/lockgen/internal/testserver"
@@ -64,11 +67,10 @@ func TestRestartEmpty(t *testing.T) {
 	if after := token(t, inner); after <= before {
 		t.Errorf("token %d after %d", after, before)
 	}
-	select {
-	case <-ctx.Done():
-		wantIs(t, context.Cause(ctx), lock.ErrLost)
-	case <-time.After(lease/3 + 500*time.Millisecond):
-		t.Errorf("the loss was not noticed at the next renewal, %v later", time.Since(begin))
+	receive(t, "the loss", ctx.Done())
+	wantIs(t, context.Cause(ctx), lock.ErrLost)
+	if took := time.Since(begin); took > lease/3+500*time.Millisecond+meter.Since(begin) {
+		t.Errorf("the loss was not noticed at the next renewal, but after %v", took)
 	}
 	wantIs(t, finish(held), lock.ErrLost)
 	if got := hash(t, server.Addr(), "key"); len(got) != 1 {
@@ -211,8 +213,7 @@ func TestOutOfMemory(t *testing.T) {
 	server := testserver.StartRedis(t)
 	addr := server.Addr()
 	l := newLocker(t, addr)
-	const lease = 900 * time.Millisecond
-	ctx, held := acquire(t, l, ttl(lease), "held")
+	_, held := acquire(t, l, ttl(3*time.Second), "held")
 	command(t, addr, "CONFIG", "SET", "maxmemory", "1")
 	for range 2 {
 		err := refused(t, l, nil, "key")
@@ -222,11 +223,7 @@ func TestOutOfMemory(t *testing.T) {
 	if n := len(command(t, addr, "KEYS", "*key*").([]any)); n != 0 {
 		t.Errorf("%d keys left behind", n)
 	}
-	select {
-	case <-ctx.Done():
-		t.Errorf("lost: %v", context.Cause(ctx))
-	case <-time.After(2 * lease):
-	}
+	awaitRenewal(t, held)
 	mustRelease(t, held)
 	if exists(t, addr, "held") {
 		t.Error("not released")
@@ -241,9 +238,10 @@ func TestBusyServer(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t, "--busy-reply-threshold", "1")
 	addr := server.Addr()
-	l := newLocker(t, addr)
+	refusals := refusedRenewals(make(chan error, 100))
+	l := lockerOn(t, lenient(New(newClient(t, addr), Options{Hooks: []redis.Hook{refusals}})))
 	warm(t, l)
-	ctx, held := acquire(t, l, ttl(time.Second), "held")
+	_, held := acquire(t, l, ttl(3*time.Second), "held")
 	endless := make(chan error, 1)
 	go func() {
 		_, err := testserver.Command(context.Background(), addr, "EVAL", "while true do end", "0")
@@ -255,17 +253,34 @@ func TestBusyServer(t *testing.T) {
 	})
 	err := refused(t, l, try(), "key")
 	wantIs(t, err, lock.ErrUnavailable)
-	time.Sleep(400 * time.Millisecond) // past the renewal, within the lease
+	if err := receive(t, "a renewal that is refused", refusals); !isAnswer(err) {
+		t.Error(err)
+	}
 	if _, err := testserver.Command(t.Context(), addr, "SCRIPT", "KILL"); err != nil {
 		t.Fatal(err)
 	}
 	receive(t, "the end of the script", endless)
-	select {
-	case <-ctx.Done():
-		t.Errorf("lost: %v", context.Cause(ctx))
-	case <-time.After(time.Second):
-	}
+	awaitRenewal(t, held)
 	mustRelease(t, held)
+}
+
+// refusedRenewals is a hook that gets what renewals end with, other than success.
+type refusedRenewals chan error
+
+func (refusedRenewals) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c refusedRenewals) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if err != nil && slices.ContainsFunc(cmd.Args(), func(a any) bool { return fmt.Sprint(a) == renewScript.hash }) {
+			c <- err
+		}
+		return err
+	}
+}
+
+func (refusedRenewals) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
 }
 
 // S41: lock and token key part ways.

@@ -124,7 +124,7 @@ func tooMany(n, most int, begin time.Time) bool {
 func testClusterSpread(t *testing.T, c *testserver.Cluster) {
 	client, sentAsOne := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()}), new(trips)
 	t.Cleanup(func() { _ = client.Close() })
-	l, name := lockerOn(t, New(client, Options{Hooks: []redis.Hook{sentAsOne}})), newKey(t)
+	l, name := lockerOn(t, lenient(New(client, Options{Hooks: []redis.Hook{sentAsOne}}))), newKey(t)
 	for _, keys := range keysAt(t, c, 1) {
 		_, held := acquire(t, l, nil, keys[0])
 		mustRelease(t, held)
@@ -217,7 +217,8 @@ func TestOneOfAThousandIsHeld(t *testing.T) {
 	})
 	cancel()
 	err := receive(t, "the end of the wait", done)
-	wantIs(t, err, lock.ErrNotAcquired, context.Canceled)
+	wantGaveUp(t, err)
+	wantIs(t, err, context.Canceled)
 	var where *lock.Error
 	if !errors.As(err, &where) || where.Key != reqs[500].Key {
 		t.Errorf("the error names no key: %v", err)
@@ -262,7 +263,7 @@ func TestLostReplyForSeveral(t *testing.T) {
 func TestUnknownOutcomeOfSeveral(t *testing.T) {
 	t.Parallel()
 	server, p := proxied(t)
-	l, reqs := newLocker(t, p.Addr(), readTimeout(100*time.Millisecond)), several(newKey(t), 300, nil)
+	l, reqs := newLocker(t, p.Addr(), readTimeout(brief)), several(newKey(t), 300, nil)
 	warm(t, l)
 	p.Hole(faultproxy.Replies)
 	_, _, err := l.AcquireAll(t.Context(), reqs...)

@@ -20,7 +20,7 @@ import (
 // A process subscribes at another node of a Cluster if one can't be reached.
 func TestSubscriptionAtAnotherNode(t *testing.T) {
 	t.Parallel()
-	c := testserver.StartCluster(t)
+	c := unhurriedCluster(t)
 	a := &driver.Acquisition{Key: newKey(t), ID: newID(), TTL: long, Tokens: 1}
 	away := c.NodeFor(channelOfProcess(processOf(a.ID))).Addr()
 	b := clusterBackend(t, c, func(o *redis.ClusterOptions) {
@@ -52,11 +52,7 @@ func TestSubscriptionFollowsCalls(t *testing.T) {
 	b.router.roams = true // as behind Sentinels
 	grantOf(t, b, &driver.Acquisition{Key: newKey(t), ID: newID(), TTL: long, Tokens: 1})
 	a := &driver.Acquisition{Key: newKey(t), ID: newID()}
-	s, err := b.Subscribe(t.Context(), a)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
+	s := subscribe(t, b, a)
 	command(t, server, "PUBLISH", channelOfProcess(processOf(a.ID)), "look "+a.ID+" "+a.Key)
 	receive(t, "the notice", s.C())
 	old.Hole(faultproxy.Replies)

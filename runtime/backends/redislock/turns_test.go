@@ -56,7 +56,7 @@ func TestReleasingProcessGoesToTheEndOfTheQueue(t *testing.T) {
 		if next.err != nil {
 			t.Fatal(next.err)
 		}
-		mustRelease(t, next.held)
+		mustEnd(t, next)
 	}
 }
 
@@ -132,7 +132,7 @@ func TestDeadProcessInTheQueue(t *testing.T) {
 	}
 	mustRelease(t, held)
 	last := receive(t, "the last holder", waiting)
-	mustRelease(t, last.held)
+	mustEnd(t, last)
 }
 
 // S47: the one that was woken dies before it tries; several others wait.

@@ -50,8 +50,7 @@ func TestHeldElsewhereIsRefused(t *testing.T) {
 
 	for _, policy := range []*lock.Policy{try(), {Wait: 300 * time.Millisecond}} {
 		begin := time.Now()
-		err := refused(t, l, policy, key)
-		wantIs(t, err, lock.ErrNotAcquired)
+		wantGaveUp(t, refused(t, l, policy, key))
 		if took := time.Since(begin); took < policy.Wait || took > policy.Wait+500*time.Millisecond+meter.Since(begin) {
 			t.Errorf("%+v answered after %v", policy, took)
 		}
@@ -75,7 +74,7 @@ func TestKilledHolderIsFollowedWhenItsLeaseEnds(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
 	l, key := newLocker(t, addr), newKey(t)
-	const lease = 800 * time.Millisecond
+	const lease = 1500 * time.Millisecond
 	holder := startPeer(t, addr)
 	first := number(holder.must("acquire %s %v", key, lease)[0])
 	waiter := start(t.Context(), l, nil, key)
@@ -98,7 +97,7 @@ func TestKilledHolderIsFollowedWhenItsLeaseEnds(t *testing.T) {
 	if next := token(t, got.ctx); next <= uint64(first) {
 		t.Errorf("token %d after %d", next, first)
 	}
-	mustRelease(t, got.held)
+	mustEnd(t, got)
 }
 
 // S32: the server forgets the scripts at any time.
@@ -107,21 +106,12 @@ func TestScriptFlushIsSurvived(t *testing.T) {
 	server := testserver.StartRedis(t)
 	addr := server.Addr()
 	l, key := newLocker(t, addr), newKey(t)
-	const lease = 900 * time.Millisecond
-	for range 3 {
+	for range 2 {
 		command(t, addr, "SCRIPT", "FLUSH")
-		ctx, held := acquire(t, l, ttl(lease), key)
+		_, held := acquire(t, l, ttl(3*time.Second), key)
 		command(t, addr, "SCRIPT", "FLUSH")
-		low := lease
-		eventually(t, soon, "a renewal", func() bool { // PTTL rises again
-			left := pttl(t, addr, key)
-			low = min(low, left)
-			return left > low+20*time.Millisecond
-		})
+		awaitRenewal(t, held)
 		command(t, addr, "SCRIPT", "FLUSH")
-		if err := lock.Check(ctx); err != nil {
-			t.Fatal(err)
-		}
 		mustRelease(t, held)
 		if exists(t, addr, key) {
 			t.Error("not released")
