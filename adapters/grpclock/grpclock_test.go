@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -17,6 +18,7 @@ import (
 	health "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/lockgen/lockgen/adapters/grpclock"
 	lock "github.com/lockgen/lockgen/runtime"
@@ -46,6 +48,7 @@ func newLocker(t *testing.T, b lock.Backend) *lock.Locker {
 type service struct {
 	health.UnimplementedHealthServer
 	address string
+	dialer  func(context.Context, string) (net.Conn, error) // nil: TCP
 	do      func(context.Context) error
 	arrived chan struct{} // a value for each call, before the interceptor
 	calls   atomic.Int64
@@ -58,6 +61,13 @@ func (s *service) Check(ctx context.Context, _ *health.HealthCheckRequest) (*hea
 }
 
 func serve(t *testing.T, audience string, do func(context.Context) error) *service {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	return serveOn(t, l, audience, do)
+}
+
+func serveOn(t *testing.T, l net.Listener, audience string, do func(context.Context) error) *service {
 	t.Helper()
 	v, err := lock.NewHMACVerifier("k1", secret)
 	require.NoError(t, err)
@@ -73,8 +83,6 @@ func serve(t *testing.T, audience string, do func(context.Context) error) *servi
 		},
 		grpclock.UnaryServerInterceptor(k)))
 	health.RegisterHealthServer(server, s)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
 	s.address = l.Addr().String()
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
@@ -88,8 +96,8 @@ func serve(t *testing.T, audience string, do func(context.Context) error) *servi
 // client calls the method of s, with locks delegated to audience.
 func client(t *testing.T, s *service, by *lock.Signer, audience string) func(context.Context) error {
 	t.Helper()
-	conn, err := grpc.NewClient(s.address, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithChainUnaryInterceptor(grpclock.UnaryClientInterceptor(by, audience)))
+	conn, err := grpc.NewClient("passthrough:///"+s.address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(s.dialer), grpc.WithChainUnaryInterceptor(grpclock.UnaryClientInterceptor(by, audience)))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, conn.Close()) })
 	return func(ctx context.Context) error {
@@ -160,15 +168,19 @@ func TestRefused(t *testing.T) {
 }
 
 // A delegation ends with the lease, while a callee is inside and for who comes later.
-func TestOver(t *testing.T) {
+func TestOver(t *testing.T) { synctest.Test(t, isOver) }
+
+func isOver(t *testing.T) {
 	var own error
-	s := serve(t, "stock", func(ctx context.Context) error {
+	network := bufconn.Listen(1 << 16)
+	s := serveOn(t, network, "stock", func(ctx context.Context) error {
 		<-ctx.Done()
 		return own
 	})
+	s.dialer = func(ctx context.Context, _ string) (net.Conn, error) { return network.DialContext(ctx) }
 	l := newLocker(t, memlock.New())
 	call := client(t, s, signer(t, secret), "stock")
-	fixed := &lock.Policy{TTL: 200 * time.Millisecond, NoRenew: true}
+	fixed := &lock.Policy{TTL: time.Second, NoRenew: true}
 	md := metadata.MD{}
 	try := func() error {
 		ctx, held, err := l.Acquire(t.Context(), fixed, "k")
