@@ -150,6 +150,7 @@ func TestLead(t *testing.T) {
 				require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
 				return nil // which is no end of the work
 			}
+			require.Equal(t, "leader", l.Snapshot().Holds[0].Kind)
 			return nil
 		}))
 		require.Equal(t, 4, terms)

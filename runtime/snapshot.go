@@ -23,7 +23,7 @@ type HeldLock struct {
 	Key     string // without Options.Prefix
 	Method  string // as in the Policy
 	Pattern string // as in the Policy
-	Kind    string // "mutex", "read", "write", "fair", "permits" or "once"
+	Kind    string // "mutex", "read", "write", "fair", "permits", "once" or "leader"
 
 	Token    uint64        // the fencing token
 	Since    time.Time     // when this hold began
@@ -94,20 +94,24 @@ func (all *Snapshot) addShard(s *shard) {
 
 func (all *Snapshot) addHold(e *entry, h *hold, now time.Time) {
 	all.Holds = append(all.Holds, HeldLock{
-		Backend: e.id.backend, Key: e.id.key, Method: h.policy.Method, Pattern: h.policy.Pattern, Kind: kindName(h.kindNow()),
+		Backend: e.id.backend, Key: e.id.key, Method: h.policy.Method, Pattern: h.policy.Pattern, Kind: h.policy.kindName(h.kindNow()),
 		Token: h.token, Since: now.Add(-h.heldFor(driver.At(now))), Deadline: now.Add(e.lease.deadline().LeftAt(now)), TTL: e.lease.length(),
 	})
 }
 
 func (all *Snapshot) addWaiter(e *entry, p *Policy, since time.Time, atEngine bool) {
 	all.Waiters = append(all.Waiters, WaitingCall{
-		Backend: e.id.backend, Key: e.id.key, Method: p.Method, Pattern: p.Pattern, Kind: kindName(p.kind()),
+		Backend: e.id.backend, Key: e.id.key, Method: p.Method, Pattern: p.Pattern, Kind: p.kindName(p.kind()),
 		Since: since, AtEngine: atEngine,
 	})
 }
 
-func kindName(k driver.Kind) string {
-	if k == 0 {
+// kindName is how a lock under p is called that is of kind k now.
+func (p *Policy) kindName(k driver.Kind) string {
+	switch {
+	case p.Leader:
+		return "leader"
+	case k == 0:
 		return "mutex"
 	}
 	return k.String()

@@ -22,16 +22,22 @@
 //	lockgen.outages        {backend}  1 while no lease at the backend can be renewed
 //	lockgen.holds          {lock}     locks that are held; see [Observer.Watch]
 //	lockgen.waiters        {call}     calls that wait; see [Observer.Watch]
+//	lockgen.hold.oldest    s          for how long the oldest hold has lasted; see [Observer.Watch]
+//	lockgen.wait.oldest    s          for how long the oldest call has waited; see [Observer.Watch]
 //	lockgen.cleanups       {command}  what goes on in the background; see [Observer.Watch]
 //
 // All but the last have lockgen.method, lockgen.pattern and lockgen.backend; of an outage
 // only the backend is known. No key is an attribute of a metric: there is one for each
-// voucher. lockgen.outcome is
+// voucher. Leaders and candidates have no part in the oldest: they hold and wait for as long
+// as their process lives. lockgen.outcome is
 //
 //	of acquires and waits: acquired, handed_off, reentered, not_acquired, busy, done,
 //	    canceled, deadlock, lost, conflict, indeterminate, unavailable, invalid, closed, error
 //	of holds: released, unconfirmed (the engine has not confirmed the release), lost
 //	of renewals: renewed, failed
+//
+// The losses of a method, and the outcomes that alert rules count, are exported as 0 from its
+// first call on: Prometheus sees no increase in a counter that begins with 1.
 //
 // A measurement that is made in a sampled trace can be its exemplar, if the SDK is set so.
 package otellock

@@ -2,9 +2,7 @@ package otellock_test
 
 import (
 	"encoding/json"
-	"io"
 	"maps"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"regexp"
@@ -13,13 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/stretchr/testify/require"
-	promexporter "go.opentelemetry.io/otel/exporters/prometheus"
-	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 
-	"github.com/lockgen/lockgen/adapters/otellock"
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/locktest"
 )
@@ -35,13 +28,9 @@ type panel struct {
 
 // exported returns each metric that Prometheus sees, with its labels.
 func exported(t *testing.T) map[string]string {
-	registry := prometheus.NewRegistry()
-	exporter, err := promexporter.New(promexporter.WithRegisterer(registry))
-	require.NoError(t, err)
-	o, err := otellock.New(&otellock.Options{MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter))})
-	require.NoError(t, err)
+	o, page := newPage(t)
 	l := locktest.New(t).Locker(nil)
-	_, err = o.Watch(l)
+	_, err := o.Watch(l)
 	require.NoError(t, err)
 	_, held, err := l.Acquire(t.Context(), buy, "shop:1")
 	require.NoError(t, err)
@@ -66,12 +55,8 @@ func exported(t *testing.T) map[string]string {
 	<-waits
 	t.Cleanup(func() { <-all })
 
-	page := httptest.NewRecorder()
-	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(page, httptest.NewRequest("GET", "/metrics", nil))
-	text, err := io.ReadAll(page.Body)
-	require.NoError(t, err)
 	metrics := map[string]string{}
-	for _, found := range regexp.MustCompile(`(?m)^(lockgen_\w+)\{(.*)\} `).FindAllStringSubmatch(string(text), -1) {
+	for _, found := range regexp.MustCompile(`(?m)^(lockgen_\w+)\{(.*)\} `).FindAllStringSubmatch(page(), -1) {
 		metrics[found[1]] += found[2]
 	}
 	return metrics
@@ -141,13 +126,33 @@ func TestAlerts(t *testing.T) {
 	for _, rule := range rules {
 		requireKnown(t, metrics, rule[1])
 	}
-	promtool, err := exec.LookPath("promtool")
+	promtool(t, "check", "rules", "alerts.yaml")
+}
+
+// TestAlertsFire has each rule fire where it should, and stay silent where it should not.
+func TestAlertsFire(t *testing.T) {
+	rules, err := os.ReadFile("alerts.yaml")
+	require.NoError(t, err)
+	cases, err := os.ReadFile("testdata/alerts.yaml")
+	require.NoError(t, err)
+	for _, rule := range regexp.MustCompile(`(?m)- alert: (\w+)$`).FindAllStringSubmatch(string(rules), -1) {
+		of := regexp.MustCompile(`alertname: `+rule[1]+`\b(?:, exp_alerts: \[\])?`).FindAllString(string(cases), -1)
+		require.True(t, slices.ContainsFunc(of, func(s string) bool { return strings.HasSuffix(s, "[]") }), "%s is never silent", rule[1])
+		require.True(t, slices.ContainsFunc(of, func(s string) bool { return !strings.HasSuffix(s, "[]") }), "%s never fires", rule[1])
+	}
+	promtool(t, "test", "rules", "testdata/alerts.yaml")
+}
+
+// promtool runs Prometheus's own tool.
+func promtool(t *testing.T, args ...string) {
+	t.Helper()
+	path, err := exec.LookPath("promtool")
 	if err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatal("promtool is not there: scripts/install-servers promtool")
 		}
 		t.Skip("promtool is not there: scripts/install-servers promtool")
 	}
-	out, err := exec.Command(promtool, "check", "rules", "alerts.yaml").CombinedOutput()
+	out, err := exec.Command(path, args...).CombinedOutput()
 	require.NoError(t, err, string(out))
 }

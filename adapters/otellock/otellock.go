@@ -41,6 +41,7 @@ type Observer struct {
 	wait, hold                 metric.Float64Histogram
 	outages                    metric.Int64UpDownCounter
 	holds, waiters, cleanUps   metric.Int64ObservableUpDownCounter
+	oldestHold, oldestWait     metric.Float64ObservableGauge
 }
 
 // buckets are the bounds of the histograms, in seconds: from a lock in memory to a ttl.
@@ -64,7 +65,7 @@ func New(opts *Options) (*Observer, error) {
 }
 
 func (o *Observer) makeInstruments() error {
-	var errs [9]error
+	var errs [11]error
 	m := o.meter
 	o.acquires, errs[0] = m.Int64Counter("lockgen.acquires", metric.WithUnit("{acquire}"),
 		metric.WithDescription("Calls that asked for a lock."))
@@ -84,30 +85,11 @@ func (o *Observer) makeInstruments() error {
 		metric.WithDescription("Calls that wait for a lock."))
 	o.cleanUps, errs[8] = m.Int64ObservableUpDownCounter("lockgen.cleanups", metric.WithUnit("{command}"),
 		metric.WithDescription("Acquires and releases without an answer that go on in the background."))
+	o.oldestHold, errs[9] = m.Float64ObservableGauge("lockgen.hold.oldest", metric.WithUnit("s"),
+		metric.WithDescription("For how long the oldest hold has lasted, of all but leaders."))
+	o.oldestWait, errs[10] = m.Float64ObservableGauge("lockgen.wait.oldest", metric.WithUnit("s"),
+		metric.WithDescription("For how long the oldest call that waits has waited, of all but candidates."))
 	return errors.Join(errs[:]...)
-}
-
-// Watch has the metrics tell what l holds and waits for, by its Snapshot, at each
-// collection. Unregister what it returns once l is closed.
-func (o *Observer) Watch(l *lock.Locker) (metric.Registration, error) {
-	return o.meter.RegisterCallback(func(_ context.Context, to metric.Observer) error {
-		all := l.Snapshot()
-		holds, waiters := map[label]int64{}, map[label]int64{}
-		for _, h := range all.Holds {
-			holds[label{h.Method, h.Pattern, h.Backend}]++
-		}
-		for _, w := range all.Waiters {
-			waiters[label{w.Method, w.Pattern, w.Backend}]++
-		}
-		for at, n := range holds {
-			to.ObserveInt64(o.holds, n, metric.WithAttributes(o.attributes(at)...))
-		}
-		for at, n := range waiters {
-			to.ObserveInt64(o.waiters, n, metric.WithAttributes(o.attributes(at)...))
-		}
-		to.ObserveInt64(o.cleanUps, int64(all.CleanUps))
-		return nil
-	}, o.holds, o.waiters, o.cleanUps)
 }
 
 // label is what tells the metrics of one method from those of another.
@@ -123,8 +105,24 @@ func (o *Observer) attributes(of label) []attribute.KeyValue {
 		attribute.String("lockgen.pattern", of.pattern),
 		attribute.String("lockgen.backend", of.backend),
 	}
-	known, _ := o.labels.LoadOrStore(of, made[:len(made):len(made)])
+	known, loaded := o.labels.LoadOrStore(of, made[:len(made):len(made)])
+	if !loaded {
+		o.startAtZero(made)
+	}
 	return known.([]attribute.KeyValue)
+}
+
+// alerted are the outcomes that alert rules count by their increase.
+var alerted = []string{"acquired", "handed_off", "reentered", "not_acquired", "busy", "canceled", "indeterminate", "unavailable"}
+
+// startAtZero exports what alert rules count before anything has happened. Prometheus sees
+// no increase in a counter whose first value is 1.
+func (o *Observer) startAtZero(at []attribute.KeyValue) {
+	ctx := context.Background()
+	o.losses.Add(ctx, 0, metric.WithAttributes(at...))
+	for _, how := range alerted {
+		o.acquires.Add(ctx, 0, metric.WithAttributes(append(at[:len(at):len(at)], attribute.String("lockgen.outcome", how))...))
+	}
 }
 
 func labelOf(p *lock.Policy) label { return label{p.Method, p.Pattern, p.Backend} }
@@ -137,6 +135,8 @@ func (o *Observer) outcome(e lock.Event, how string) metric.MeasurementOption {
 // Observe implements lock.Observer.
 func (o *Observer) Observe(ctx context.Context, e lock.Event) {
 	switch e.Kind {
+	case lock.Waiting:
+		o.attributes(labelOf(e.Policy)) // the counters start before the wait ends
 	case lock.Acquired:
 		o.asked(ctx, e, "acquired")
 	case lock.HandedOff:

@@ -3,19 +3,14 @@ package otellock_test
 import (
 	"context"
 	"errors"
-	"io"
-	"net/http/httptest"
-	"strings"
+	"maps"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	promexporter "go.opentelemetry.io/otel/exporters/prometheus"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -62,7 +57,7 @@ func (s *sink) ended(t *testing.T, name string) sdktrace.ReadOnlySpan {
 	return found[0]
 }
 
-// sums returns what the metric of this name has counted, by outcome.
+// sums returns what the metric of this name has counted, by outcome, without zeros.
 func (s *sink) sums(t *testing.T, name string) map[string]float64 {
 	t.Helper()
 	var all metricdata.ResourceMetrics
@@ -88,9 +83,14 @@ func (s *sink) sums(t *testing.T, name string) map[string]float64 {
 				for _, p := range data.DataPoints {
 					sums[outcome(p.Attributes)] += p.Sum
 				}
+			case metricdata.Gauge[float64]:
+				for _, p := range data.DataPoints {
+					sums[outcome(p.Attributes)] += p.Value
+				}
 			}
 		}
 	}
+	maps.DeleteFunc(sums, func(_ string, sum float64) bool { return sum == 0 })
 	return sums
 }
 
@@ -194,58 +194,6 @@ func TestExemplarsNameTheTrace(t *testing.T) {
 	}
 	id := request.SpanContext().TraceID()
 	require.Equal(t, map[string]trace.TraceID{"lockgen.wait.duration": id, "lockgen.hold.duration": id}, traces)
-}
-
-func TestWatchCountsHoldsAndWaiters(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSink()
-		o := s.observer(t)
-		l := lock.New(memlock.New(), &lock.Options{Observer: o})
-		defer l.Close(context.Background())
-		watching, err := o.Watch(l)
-		require.NoError(t, err)
-		_, held, err := l.Acquire(t.Context(), buy, "shop:1")
-		require.NoError(t, err)
-		for range 3 {
-			go l.Do(t.Context(), buy, "shop:1", func(context.Context) error { return nil })
-		}
-		synctest.Wait()
-		require.Equal(t, map[string]float64{"": 1}, s.sums(t, "lockgen.holds"))
-		require.Equal(t, map[string]float64{"": 3}, s.sums(t, "lockgen.waiters"))
-		held.Release(nil)
-		synctest.Wait()
-		require.Empty(t, s.sums(t, "lockgen.waiters"))
-		require.NoError(t, watching.Unregister())
-	})
-}
-
-// TestPrometheus reads the metrics as Prometheus does: names, units and labels.
-func TestPrometheus(t *testing.T) {
-	registry := prometheus.NewRegistry()
-	exporter, err := promexporter.New(promexporter.WithRegisterer(registry))
-	require.NoError(t, err)
-	o, err := otellock.New(&otellock.Options{MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter))})
-	require.NoError(t, err)
-	l := lock.New(memlock.New(), &lock.Options{Observer: o})
-	defer l.Close(context.Background())
-	_, err = o.Watch(l)
-	require.NoError(t, err)
-	require.NoError(t, l.Do(t.Context(), buy, "shop:1", func(context.Context) error {
-		page := httptest.NewRecorder()
-		promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(page, httptest.NewRequest("GET", "/metrics", nil))
-		text, err := io.ReadAll(page.Body)
-		require.NoError(t, err)
-		for _, want := range []string{
-			`lockgen_acquires_total{lockgen_backend="",lockgen_method="Shop.Buy",lockgen_outcome="acquired",lockgen_pattern="shop:<id>",`,
-			`lockgen_wait_duration_seconds_bucket{lockgen_backend="",lockgen_method="Shop.Buy",lockgen_outcome="acquired",lockgen_pattern="shop:<id>",`,
-			`lockgen_holds{lockgen_backend="",lockgen_method="Shop.Buy",lockgen_pattern="shop:<id>",`,
-			`lockgen_cleanups{`,
-		} {
-			require.Contains(t, string(text), want)
-		}
-		require.False(t, strings.Contains(string(text), "shop:1"), "a key is no label")
-		return nil
-	}))
 }
 
 // What one lock and its release cost without an Observer, with metrics, and with metrics and

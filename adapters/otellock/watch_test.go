@@ -1,0 +1,80 @@
+package otellock_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/memlock"
+)
+
+func TestWatchCountsHoldsAndWaiters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSink()
+		o := s.observer(t)
+		l := lock.New(memlock.New(), &lock.Options{Observer: o})
+		defer l.Close(context.Background())
+		watching, err := o.Watch(l)
+		require.NoError(t, err)
+		_, held, err := l.Acquire(t.Context(), buy, "shop:1")
+		require.NoError(t, err)
+		for range 3 {
+			go l.Do(t.Context(), buy, "shop:1", func(context.Context) error { return nil })
+		}
+		synctest.Wait()
+		require.Equal(t, map[string]float64{"": 1}, s.sums(t, "lockgen.holds"))
+		require.Equal(t, map[string]float64{"": 3}, s.sums(t, "lockgen.waiters"))
+		held.Release(nil)
+		synctest.Wait()
+		require.Empty(t, s.sums(t, "lockgen.waiters"))
+		require.NoError(t, watching.Unregister())
+	})
+}
+
+func TestWatchTellsTheOldest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSink()
+		o := s.observer(t)
+		l := lock.New(memlock.New(), &lock.Options{Observer: o})
+		defer l.Close(context.Background())
+		_, err := o.Watch(l)
+		require.NoError(t, err)
+		for _, key := range []string{"shop:1", "shop:2"} {
+			_, held, err := l.Acquire(t.Context(), buy, key)
+			require.NoError(t, err)
+			defer held.Release(nil)
+			time.Sleep(time.Minute)
+			go l.Do(t.Context(), buy, key, func(context.Context) error { return nil })
+			synctest.Wait()
+		}
+		require.Equal(t, map[string]float64{"": 120}, s.sums(t, "lockgen.hold.oldest"))
+		require.Equal(t, map[string]float64{"": 60}, s.sums(t, "lockgen.wait.oldest"))
+	})
+}
+
+// Leaders hold, and candidates wait, for as long as their processes live.
+func TestLeadersAreNeverTheOldest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSink()
+		o := s.observer(t)
+		l := lock.New(memlock.New(), &lock.Options{Observer: o})
+		defer l.Close(context.Background())
+		_, err := o.Watch(l)
+		require.NoError(t, err)
+		for range 2 {
+			go l.Lead(t.Context(), &lock.Policy{Method: "Shop.Lead", Leader: true}, "shop", func(ctx context.Context) error {
+				<-ctx.Done()
+				return nil
+			})
+		}
+		time.Sleep(time.Hour)
+		require.Equal(t, map[string]float64{"": 1}, s.sums(t, "lockgen.holds"))
+		require.Equal(t, map[string]float64{"": 1}, s.sums(t, "lockgen.waiters"))
+		require.Empty(t, s.sums(t, "lockgen.hold.oldest"))
+		require.Empty(t, s.sums(t, "lockgen.wait.oldest"))
+	})
+}
