@@ -23,7 +23,7 @@ const (
 	// acquirable is how soon each key must be free for a newcomer: a lease of
 	// someone who died, a turn of each of those who died in the queue, and a poll.
 	acquirable = 5 * time.Second
-	gone       = 2 * time.Second // how long subscriptions and connections may take to go
+	gone       = 5 * time.Second // how long subscriptions and connections may take to go
 )
 
 // leftovers checks I8 once all clients have left: each key can be acquired, no

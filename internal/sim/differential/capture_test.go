@@ -120,7 +120,7 @@ func recordScripts(t *testing.T) []string {
 	})
 	client := redis.NewClient(&redis.Options{Addr: m.Addr(), Protocol: 2, DisableIdentity: true})
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // for all of it, until together.lua was sent
 	defer cancel()
 
 	lockOnce(t, ctx, client)

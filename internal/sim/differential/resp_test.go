@@ -126,6 +126,11 @@ func (w *wire) exchange(commands ...[]string) (replies []value, err error) {
 
 // read returns the next reply, or what was pushed.
 func (w *wire) read() (value, error) {
+	if w.in.Buffered() == 0 { // who only listens may have sent its last command long ago
+		if err := w.conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+			return value{}, err
+		}
+	}
 	line, err := w.in.ReadString('\n')
 	if err != nil {
 		return value{}, err
