@@ -70,8 +70,8 @@ func woken(t *testing.T, b *Backend, l *lock.Locker, java *clusteredJava, verb s
 		eventually(t, soon, "it listens to the sharded channel", func() bool { return shardChannels(t, java.at().node, java.key) == 1 })
 	}
 	disturb()
-	begin := time.Now()
 	java.release(verb)
+	begin := time.Now() // not before, since to find the node takes several commands
 	next := receive(t, "the waiter", waiter)
 	if next.err != nil {
 		t.Fatal(next.err)
@@ -158,8 +158,8 @@ func testClusterSubscribersKilled(t *testing.T, c *testserver.Cluster) {
 				})
 			})
 		}
-		begin := time.Now()
 		other.release("SPUBLISH")
+		begin := time.Now()
 		next := receive(t, "the other waiter", waiter)
 		if next.err != nil {
 			t.Fatal(next.err)
