@@ -249,15 +249,28 @@ func testClusterWaiting(t *testing.T, c *testserver.Cluster) {
 	}
 }
 
-// awaitListening waits until b hears what concerns a waiter for key.
+// awaitListening waits until b hears what concerns a waiter for key, which one of ours holds.
 func awaitListening(t testing.TB, b *Backend, key string) {
+	t.Helper()
+	listens(t, b, key, func(w *waiter) bool { return w.own.state == standing })
+}
+
+// awaitListeningToRedisson is awaitListening where a client of Redisson holds the lock.
+func awaitListeningToRedisson(t testing.TB, b *Backend, key string) {
+	t.Helper()
+	listens(t, b, key, func(w *waiter) bool {
+		return w.own.state == standing && w.redisson != nil && w.redisson.state == standing
+	})
+}
+
+func listens(t testing.TB, b *Backend, key string, is func(*waiter) bool) {
 	t.Helper()
 	eventually(t, soon, "a subscription for "+key, func() bool {
 		b.subscriber.mu.Lock()
 		defer b.subscriber.mu.Unlock()
 		for id, w := range b.subscriber.waiters {
 			if id.lock == key {
-				return w.own.state == standing && (w.redisson == nil || w.redisson.state == standing)
+				return is(w)
 			}
 		}
 		return false

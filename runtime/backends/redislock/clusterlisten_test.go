@@ -65,13 +65,13 @@ func woken(t *testing.T, b *Backend, l *lock.Locker, java *clusteredJava, verb s
 	java.take(time.Minute)
 	waiter := start(t.Context(), l, nil, java.key)
 	queued(t, java.at().node.Addr(), java.key, 1)
-	awaitListening(t, b, java.key)
+	awaitListeningToRedisson(t, b, java.key)
 	if verb == "SPUBLISH" {
 		eventually(t, soon, "it listens to the sharded channel", func() bool { return shardChannels(t, java.at().node, java.key) == 1 })
 	}
 	disturb()
-	begin := time.Now()
 	java.release(verb)
+	begin := time.Now() // not before, since to find the node takes several commands
 	next := receive(t, "the waiter", waiter)
 	if next.err != nil {
 		t.Fatal(next.err)
@@ -148,7 +148,7 @@ func testClusterSubscribersKilled(t *testing.T, c *testserver.Cluster) {
 		other := &clusteredJava{t, c, keys[1]}
 		other.take(time.Minute)
 		waiter := start(t.Context(), l, nil, other.key)
-		awaitListening(t, b, other.key)
+		awaitListeningToRedisson(t, b, other.key)
 		for range 3 {
 			java := &clusteredJava{t, c, keys[0]}
 			woken(t, b, l, java, "SPUBLISH", func() {
@@ -158,8 +158,8 @@ func testClusterSubscribersKilled(t *testing.T, c *testserver.Cluster) {
 				})
 			})
 		}
-		begin := time.Now()
 		other.release("SPUBLISH")
+		begin := time.Now()
 		next := receive(t, "the other waiter", waiter)
 		if next.err != nil {
 			t.Fatal(next.err)

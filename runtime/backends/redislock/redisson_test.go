@@ -182,7 +182,7 @@ func TestLeaseOfRedissonRunsOut(t *testing.T) {
 	a, b := wish(key, 1), &driver.Acquisition{Key: key, ID: "f" + newID()[1:], TTL: long, Tokens: 1, Queue: true}
 	head := waits(t, one, a)
 	waits(t, two, b)
-	awaitListening(t, one, key)
+	awaitListeningToRedisson(t, one, key)
 	for len(head.C()) > 0 {
 		<-head.C()
 	}

@@ -181,7 +181,7 @@ func TestListeningToRedissonCountsAsNoStranger(t *testing.T) {
 		}
 		b, a := newTestBackend(t, addr), wish(key, 1)
 		s := waits(t, b, a)
-		awaitListening(t, b, key)
+		awaitListeningToRedisson(t, b, key)
 		if n := command(t, addr, "PUBSUB", "NUMSUB", channelOf(key)).([]any)[1]; n != int64(0) {
 			t.Errorf("%v subscribers are counted", n)
 		}
