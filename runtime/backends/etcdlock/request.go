@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -48,6 +49,7 @@ func (b *Backend) do(ctx context.Context, call func(ctx context.Context, options
 	ctx, done := b.life.Within(ctx)
 	defer done()
 	var r request
+	var left departures
 	outcome, mayHaveRun, err := resend.Send(ctx, func(ctx context.Context) (engine.Outcome, error) {
 		if b.life.Closed() {
 			return engine.Refused, driver.ErrClosed
@@ -60,19 +62,33 @@ func (b *Backend) do(ctx context.Context, call func(ctx context.Context, options
 		// A member that has lost its leader says so at once, instead of waiting for one.
 		ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), b.options.AttemptTimeout)
 		defer cancel()
-		err := rpctypes.Error(call(ctx, grpc.Peer(&to), grpc.MaxCallRecvMsgSize(math.MaxInt32)))
+		left.n.Store(0)
+		err := rpctypes.Error(call(ctx, grpc.Peer(&to), grpc.PerRPCCredentials(&left), grpc.MaxCallRecvMsgSize(math.MaxInt32)))
+		r.mayHaveRun = r.mayHaveRun || left.n.Load() > 1 // those before the last had no answer that we know of
 		outcome := judge(err, to.Addr != nil)
 		if outcome == engine.NotSent {
 			b.conn.ResetConnectBackoff() // which may be two minutes by now
 		}
 		return outcome, err
 	})
-	r.mayHaveRun = mayHaveRun
+	r.mayHaveRun = r.mayHaveRun || mayHaveRun
 	if outcome == engine.NoAnswer && ctx.Err() != nil {
 		err = fmt.Errorf("%w: %w", engine.OrClosed(ctx, ctx.Err()), err) // errors.Is finds no context's error in gRPC's status
 	}
 	return r, explained(err)
 }
+
+// departures counts how often one attempt is sent: clientv3 sends it again, and tells nobody, if a
+// server or a proxy has ended it before its context has. It implements
+// credentials.PerRPCCredentials, which gRPC asks each time, and has none.
+type departures struct{ n atomic.Int64 }
+
+func (d *departures) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	d.n.Add(1)
+	return nil, nil
+}
+
+func (d *departures) RequireTransportSecurity() bool { return false }
 
 // judge says what err leaves open; connected is whether a member was reached.
 func judge(err error, connected bool) engine.Outcome {

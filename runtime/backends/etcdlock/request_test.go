@@ -2,10 +2,13 @@ package etcdlock
 
 import (
 	"context"
+	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -36,6 +39,32 @@ func TestAttemptTimeout(t *testing.T) {
 		require.Equal(t, mayHaveRun, r.mayHaveRun, answer)
 		require.Equal(t, mayHaveRun, err == nil, answer)
 	}
+}
+
+// An attempt that a proxy has ended, and that clientv3 has sent again by itself, had no answer either.
+func TestAttemptThatTheClientRepeats(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int64
+	server := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+		if err := stream.RecvMsg(new(pb.TxnRequest)); err != nil {
+			return err
+		}
+		if asked.Add(1) == 1 {
+			return status.Error(codes.DeadlineExceeded, "upstream request timeout")
+		}
+		return stream.SendMsg(&pb.TxnResponse{Header: &pb.ResponseHeader{Revision: 1}, Succeeded: true})
+	}))
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
+	b := newBackend(t, listener.Addr().String())
+	for _, repeated := range []bool{true, false} {
+		_, r, err := b.txn(t.Context(), &pb.TxnRequest{})
+		require.NoError(t, err)
+		require.Equal(t, repeated, r.mayHaveRun)
+	}
+	require.EqualValues(t, 3, asked.Load())
 }
 
 // A request that its context ended says so: gRPC's own error matches no context's error.
