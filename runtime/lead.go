@@ -97,7 +97,9 @@ func permanent(err error) bool {
 
 // Leader returns who leads under key, of the locks that p names, or nil if nobody does. It
 // asks the engine and takes no lock. What it returns may be over by the time that it is
-// read: nobody may act as the leader because of it.
+// read: nobody may act as the leader because of it. An engine without a clock (etcd, Consul,
+// ZooKeeper) can't tell that a leader has died: it is named until a ttl after l saw its last
+// renewal, or first asked.
 func (l *Locker) Leader(ctx context.Context, p *Policy, key string) (*Leadership, error) {
 	if p == nil || !p.Leader {
 		return nil, &Error{Op: "view", Key: key, Err: invalidf("Leader needs a Policy with Leader")}

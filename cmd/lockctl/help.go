@@ -23,6 +23,8 @@ engine does not tell.
 `
 
 const showAbout = `Show prints what the engine tells about one lock. Exit code 1 says that nobody holds it.
+At etcd, Consul and ZooKeeper a holder of other kinds than the mutex may be gone already:
+wait tells, because it looks again.
 `
 
 const waitAbout = `Wait returns once nobody holds the lock. It takes nothing: another may have it by then.

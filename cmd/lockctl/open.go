@@ -22,22 +22,25 @@ type engine struct {
 	example string
 	summary string
 	open    func(url string) (driver.Backend, error)
+
+	clockless bool // it tells no time: how long a lease of a record lasts, each process counts
 }
 
 var engines = []engine{
-	{[]string{"redis", "rediss", "unix"}, "redis://user:password@host:6379/0", "Redis (rediss: by TLS; ?cluster=true, ?master_name=NAME)", openRedis},
-	{[]string{"etcd", "etcds"}, "etcd://user:password@host:2379,host2:2379", "etcd (etcds: by TLS)", openEtcd},
-	{[]string{"consul", "consuls"}, "consul://:token@host:8500?dc=paris", "Consul (consuls: by TLS)", openConsul},
-	{[]string{"zk"}, "zk://user:password@host:2181,host2:2181/path", "ZooKeeper; /lockgen is the path unless given", openZooKeeper},
-	{[]string{"postgres", "postgresql"}, "postgres://user:password@host:5432/database", "PostgreSQL, table lockgen_locks", openPostgres},
-	{[]string{"mysql"}, "mysql://user:password@host:3306/database", "MySQL and MariaDB, table lockgen_locks", openMySQL},
-	{[]string{"file"}, "file:/path/to/locks.db", "SQLite, table lockgen_locks", openSQLite},
+	{[]string{"redis", "rediss", "unix"}, "redis://user:password@host:6379/0", "Redis (rediss: by TLS; ?cluster=true, ?master_name=NAME)", openRedis, false},
+	{[]string{"etcd", "etcds"}, "etcd://user:password@host:2379,host2:2379", "etcd (etcds: by TLS)", openEtcd, true},
+	{[]string{"consul", "consuls"}, "consul://:token@host:8500?dc=paris", "Consul (consuls: by TLS)", openConsul, true},
+	{[]string{"zk"}, "zk://user:password@host:2181,host2:2181/path", "ZooKeeper; /lockgen is the path unless given", openZooKeeper, true},
+	{[]string{"postgres", "postgresql"}, "postgres://user:password@host:5432/database", "PostgreSQL, table lockgen_locks", openPostgres, false},
+	{[]string{"mysql"}, "mysql://user:password@host:3306/database", "MySQL and MariaDB, table lockgen_locks", openMySQL, false},
+	{[]string{"file"}, "file:/path/to/locks.db", "SQLite, table lockgen_locks", openSQLite, false},
 }
 
 // backend is an engine that can be inspected.
 type backend struct {
 	driver.Backend
 	driver.Inspector
+	clockless bool                       // see engine
 	processes map[string]*driver.Process // those that were asked for; nil is unknown
 }
 
@@ -61,7 +64,7 @@ func (c *command) open() (*backend, error) {
 			} else if err != nil {
 				return nil, usage("%v", err)
 			}
-			return &backend{Backend: b, Inspector: b.(driver.Inspector), processes: map[string]*driver.Process{}}, nil
+			return &backend{Backend: b, Inspector: b.(driver.Inspector), clockless: e.clockless, processes: map[string]*driver.Process{}}, nil
 		}
 	}
 	return nil, usage("no engine has the scheme %q; lockctl help lists those there are", scheme)

@@ -34,6 +34,7 @@ type holderRow struct {
 	Since   *time.Time `json:"since,omitempty"`
 	TTL     int64      `json:"ttlMillis,omitempty"` // left
 	Token   uint64     `json:"token,omitempty"`
+	atMost  bool       // TTL counts from when this process saw the lease first: it may be over
 }
 
 // row adds to what the engine says of a lock which processes its holders are.
@@ -44,6 +45,7 @@ func (b *backend) row(ctx context.Context, info *driver.LockInfo) *lockRow {
 	}
 	for _, h := range info.Holders {
 		one := holderRow{ID: h.ID, Client: h.Client, Name: h.Name, TTL: h.Left.Milliseconds(), Token: h.Token}
+		one.atMost = b.clockless && info.Kind != 0 && h.Client == "lockgen"
 		if info.Kind == driver.Read|driver.Write {
 			one.Side = h.Kind.String()
 		}
@@ -92,7 +94,7 @@ func (r *lockRow) cells() (lines [][]string) {
 		}
 		lines = append(lines, []string{
 			r.Key, kind, h.Client, h.who(), dash(h.Host), number(uint64(h.PID)), dash(service),
-			h.since(), h.left(), waiters, number(h.Token),
+			h.since(), h.ttl(), waiters, number(h.Token),
 		})
 	}
 	if len(lines) == 0 {
@@ -116,6 +118,14 @@ func (h *holderRow) left() string {
 		return "-"
 	}
 	return (time.Duration(h.TTL) * time.Millisecond).Round(100 * time.Millisecond).String()
+}
+
+// ttl is what the table has of left.
+func (h *holderRow) ttl() string {
+	if h.atMost && h.TTL > 0 {
+		return "<" + h.left()
+	}
+	return h.left()
 }
 
 // sentence names a holder in words.
@@ -142,7 +152,10 @@ func (h *holderRow) sentence() string {
 	if h.Since != nil {
 		b.WriteString(" since " + h.since())
 	}
-	if h.TTL > 0 {
+	switch {
+	case h.atMost:
+		b.WriteString(", for at most " + h.left() + " more unless it is renewed; it may be over already, which this engine does not tell")
+	case h.TTL > 0:
 		b.WriteString(", for " + h.left() + " more unless it is renewed")
 	}
 	return b.String()

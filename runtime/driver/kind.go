@@ -78,7 +78,7 @@ type Holder struct {
 	ID    string        // of the acquisition
 	Name  string        // Mode.Name of the acquisition
 	Token uint64        // its first fencing token
-	Left  time.Duration // how long its lease lasts if it is not renewed
+	Left  time.Duration // how long its lease lasts if it is not renewed, at most
 
 	// An Inspector tells these as well. Its Name, Token and Left are zero where the engine
 	// does not tell.

@@ -94,7 +94,7 @@ func (b *Backend) Lock(ctx context.Context, key string) (*driver.LockInfo, error
 	}
 	switch v.pair.Flags {
 	case recordFlag:
-		return record.Describe(key, record.ResolveRevision(string(v.pair.Value), v.pair.ModifyIndex), 0)
+		return b.kinds.Describe(key, record.ResolveRevision(string(v.pair.Value), v.pair.ModifyIndex), 0)
 	case api.SemaphoreFlagValue:
 		return b.semaphore(ctx, v.pair)
 	case lockFlag:

@@ -93,7 +93,7 @@ func (b *Backend) Lock(ctx context.Context, key string) (*driver.LockInfo, error
 	case err != nil:
 		return nil, err
 	case recorded != nil:
-		return record.Describe(key, resolved(string(recorded.Value), recorded.ModRevision), 0)
+		return b.kinds.Describe(key, resolved(string(recorded.Value), recorded.ModRevision), 0)
 	case len(all) == 0:
 		resp, _, err := b.find(ctx, one(key))
 		if err == nil && len(resp.Kvs) > 0 {

@@ -218,7 +218,7 @@ func (b *Backend) describe(ctx context.Context, clock redis.UniversalClient, key
 			return nil, err
 		}
 		if l.record.Err() == nil { // else it has gone, or is something else by now
-			out[i].lock, _ = record.Describe(keys[i], l.record.Val(), record.Time(now.UnixMicro()))
+			out[i].lock, _ = b.kinds.Describe(keys[i], l.record.Val(), record.Time(now.UnixMicro()))
 		}
 	}
 	return out, nil

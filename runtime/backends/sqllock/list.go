@@ -28,7 +28,7 @@ func (b *Backend) listings() []listing {
 	all := []listing{{"SELECT l.name, l.owner, l.acquired, l.expires - {clock}, l.version, LENGTH(l.waiting) FROM {table} AS l " +
 		"WHERE l.owner <> '' AND l.expires > {clock}", describeRow}}
 	if b.Kinds() != 0 {
-		all = append(all, listing{"SELECT l.name, l.value, l.written, {instant} FROM {kinds} AS l WHERE l.expires > {instant}", describeRecord})
+		all = append(all, listing{"SELECT l.name, l.value, l.written, {instant} FROM {kinds} AS l WHERE l.expires > {instant}", b.describeRecord})
 	}
 	return all
 }
@@ -41,12 +41,12 @@ func describeRow(said answer, row int) (*driver.LockInfo, error) {
 	return &driver.LockInfo{Key: said.rows[row][0], Holders: []driver.Holder{h}, Waiters: int(said.number(row, 5) / entryLength)}, nil
 }
 
-func describeRecord(said answer, row int) (*driver.LockInfo, error) {
+func (b *Backend) describeRecord(said answer, row int) (*driver.LockInfo, error) {
 	name, value := said.rows[row][0], said.rows[row][1]
 	if !record.IsRecord(value) {
 		return nil, nil
 	}
-	return record.Describe(name, record.Resolve(value, record.Time(said.number(row, 2))), record.Time(said.number(row, 3)))
+	return b.kinds.Describe(name, record.Resolve(value, record.Time(said.number(row, 2))), record.Time(said.number(row, 3)))
 }
 
 // page returns locks of a listing, which clause chooses by a key; and the last name that was

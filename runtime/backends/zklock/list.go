@@ -78,7 +78,7 @@ func (b *Backend) lockIn(ctx context.Context, s *session, key, dir string) (*dri
 	if err == nil && at != "" {
 		var kept record.Answer
 		if err = s.recordAt(ctx, at, &kept); err == nil {
-			return record.Describe(key, kept.Value, 0)
+			return b.kinds.Describe(key, kept.Value, 0)
 		}
 	}
 	inside := insideOf(queue)

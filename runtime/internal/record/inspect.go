@@ -20,34 +20,34 @@ func IsRecord(value string) bool { return begins.MatchString(value) }
 // Empty is a record in which nobody is yet.
 const Empty = "0000000000000000 {}"
 
-// Describe returns what the record in value says when the engine's clock has this time; 0
-// is that of an engine without a clock, of which a lease lasts no longer than it says. The
-// error is that of a value that is no record.
-func Describe(key, value string, now Time) (*driver.LockInfo, error) {
+// Describe returns what the record in value, which is at key, says when the engine's clock
+// has this time. Without a clock a lease counts from when l saw its beat first. The error is
+// that of a value that is no record.
+func (l *Locks) Describe(key, value string, now Time) (*driver.LockInfo, error) {
 	_, s, err := decode(value)
 	if err != nil {
 		return nil, err
 	}
+	if l.clockless {
+		l.mu.Lock()
+		l.hearLocked(key, &s, "", 0)
+		now = l.localTime()
+		l.mu.Unlock()
+	}
 	info := &driver.LockInfo{Key: key}
 	for _, p := range s.Queue {
 		info.Kind |= kindOf(family(p.Kind))
-		if now == 0 || p.Until > now {
+		if p.Until > now {
 			info.Waiters++
 		}
 	}
 	for _, p := range s.In {
 		info.Kind |= kindOf(family(p.Kind))
-		h := driver.Holder{ID: p.ID, Name: string(p.Name), Token: uint64(p.Token), Client: Client, Kind: kindOf(p.Kind)}
-		if now == 0 {
-			h.Left = time.Duration(p.Beat.Lasts) * time.Microsecond
-		} else {
-			h.Left = p.Until.from(now)
+		h := driver.Holder{ID: p.ID, Name: string(p.Name), Token: uint64(p.Token), Client: Client, Kind: kindOf(p.Kind), Left: p.Until.from(now)}
+		if !l.clockless && p.Kind != kindRead { // whose token is that of the last writer
 			h.Since = ClockOf(uint64(p.Token), now)
 		}
-		if p.Kind == kindRead {
-			h.Since = time.Time{} // its token is that of the last writer
-		}
-		if now == 0 || h.Left > 0 {
+		if h.Left > 0 {
 			info.Holders = append(info.Holders, h)
 		}
 	}
