@@ -46,15 +46,15 @@ func TestTimeZonesDoNotMatter(t *testing.T) {
 			require.NoError(t, l.Release(t.Context(), first(l)))
 
 			// It is the waiter's turn, in whose queue it was: for half a second, and here for four more.
-			s.exec("UPDATE " + s.options.Table + " SET expires = expires + 4000000")
+			s.goBy(-4 * time.Second)
 			_, err = b.Acquire(t.Context(), attempt("k", time.Minute))
 			require.Less(t, requireHeld(t, err).RetryAfter, 4*time.Second)
-			s.exec("UPDATE " + s.options.Table + " SET expires = expires - 4000000")
+			s.goBy(4 * time.Second)
 			l = acquire(t, next, waiter)
 			require.Zero(t, s.number("SELECT LENGTH(waiting) - 17 FROM "+s.options.Table)) // the other one's entry
 			last = first(l)
 			require.NoError(t, l.Release(t.Context(), last))
-			time.Sleep(550 * time.Millisecond) // that one's turn
+			s.goBy(600 * time.Millisecond) // that one's turn
 		}
 	})
 }
@@ -69,15 +69,15 @@ func TestPurge(t *testing.T) {
 			tokens = append(tokens, first(l))
 			require.NoError(t, l.Release(t.Context(), first(l)))
 		}
-		held := acquire(t, b, attempt("held", time.Minute))
 		buried := attempt("buried", time.Minute)
 		buried.MayHaveRun = true
 		require.NoError(t, b.Undo(t.Context(), buried))
-		time.Sleep(4100 * time.Millisecond)
+		s.goBy(time.Minute)
+		held := acquire(t, b, attempt("held", time.Minute))
 		fresh := acquire(t, b, attempt("fresh", time.Minute))
 		require.NoError(t, fresh.Release(t.Context(), first(fresh)))
 
-		removed, err := b.Purge(t.Context(), 4*time.Second)
+		removed, err := b.Purge(t.Context(), 40*time.Second)
 		require.NoError(t, err)
 		require.Equal(t, 30, removed)
 		require.EqualValues(t, 3, s.number("SELECT count(*) FROM "+s.options.Table))
@@ -100,8 +100,7 @@ func TestClockThatGoesBack(t *testing.T) {
 		b := s.backend()
 		l := acquire(t, b, attempt("k", time.Minute))
 		require.NoError(t, l.Release(t.Context(), first(l)))
-		// As if the release had been an hour from now.
-		s.exec("UPDATE " + s.options.Table + " SET expires = expires + 3600000000, version = version + 4 * 3600000000")
+		s.goBy(-time.Hour)
 		next := acquire(t, b, attempt("k", time.Minute))
 		require.Equal(t, first(l)+4*3600000000+1, first(next))
 		var lease driver.Lease = next
@@ -120,7 +119,7 @@ func TestClockThatGoesBackBehindADeadWaiter(t *testing.T) {
 		_, err = b.Acquire(t.Context(), mine)
 		requireHeld(t, err)
 		require.NoError(t, l.Release(t.Context(), first(l)))
-		s.exec("UPDATE " + s.options.Table + " SET expires = expires + 3600000000, version = version + 4 * 3600000000")
+		s.goBy(-time.Hour)
 		next := acquire(t, b, mine)
 		require.NoError(t, next.Release(t.Context(), first(next)))
 	})

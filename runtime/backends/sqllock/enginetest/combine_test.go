@@ -176,7 +176,7 @@ func TestCallsOfAFailedBatchAreFewAtOnce(t *testing.T) {
 	waiting := "SELECT COUNT(*) FROM information_schema.processlist WHERE state LIKE 'Waiting for table%' AND info LIKE ?"
 	require.Eventually(t, func() bool {
 		return refused.Load() == calls-alone && s.number(waiting, "UPDATE %"+s.options.Table+"%") >= alone+singles
-	}, 10*time.Second, time.Millisecond)
+	}, patience, time.Millisecond)
 	const renewals = 1
 	require.LessOrEqual(t, db.Stats().InUse, alone+batches+singles+renewals)
 	w.meet(nil)

@@ -18,6 +18,7 @@ func TestDemotedServerIsLeft(t *testing.T) {
 		b := s.backendOn(db)
 		l := acquire(t, b, attempt("k", time.Minute))
 		require.NoError(t, l.Renew(t.Context(), time.Minute))
+		requireIdle(t, b)
 		demote := map[string]string{
 			"mysql": "SET SESSION TRANSACTION READ ONLY", "pgx": "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
 		}[s.driver]
@@ -55,10 +56,11 @@ func TestTransactionThatFailedHoldsNothing(t *testing.T) {
 	w, db := s.watched()
 	b := s.backendOn(db)
 	l := acquire(t, b, attempt("k", time.Minute))
+	requireIdle(t, b)
 	for _, c := range w.opened() {
 		_ = c.exec(t.Context(), "SELECT 1/0") // which all but the lock's survive
 	}
 	require.ErrorIs(t, l.Renew(t.Context(), time.Minute), lock.ErrLost)
 	s.requireFree("k")
-	require.LessOrEqual(t, db.Stats().InUse, 2, "beside those of renewals and of rows")
+	require.Eventually(t, func() bool { return db.Stats().InUse <= 2 }, patience, time.Millisecond, "beside those of renewals and of rows")
 }

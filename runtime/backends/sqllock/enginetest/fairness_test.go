@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockgen/lockgen/internal/lagmeter"
 	"github.com/lockgen/lockgen/runtime/backends/sqllock"
 	"github.com/lockgen/lockgen/runtime/driver"
 )
@@ -33,6 +32,44 @@ func (o *others) block(ctx context.Context, key string) error {
 	}
 }
 
+// take has n clients, of whom client(i) returns what runs a section of the i-th under the lock, take total
+// sections, and returns how many each had.
+func take(t testing.TB, n int, total int64, length time.Duration, client func(i int) func(ctx context.Context, section func())) (each []int64) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var inside, left atomic.Int64
+	left.Store(total)
+	each = make([]int64, n)
+	var firsts, all sync.WaitGroup
+	firsts.Add(n)
+	for i := range n {
+		enter := client(i)
+		section := func() {
+			if inside.Add(1) != 1 {
+				t.Error("two in the section at once")
+			}
+			time.Sleep(length)
+			inside.Add(-1)
+		}
+		all.Go(func() {
+			enter(ctx, section) // it takes long
+			firsts.Done()
+			firsts.Wait()
+			for ctx.Err() == nil {
+				enter(ctx, func() {
+					section()
+					each[i]++
+					if left.Add(-1) == 0 {
+						cancel()
+					}
+				})
+			}
+		})
+	}
+	all.Wait()
+	return each
+}
+
 // Of some processes of ours and some foreign clients, which all wait in the server's
 // queue, no side gets less than half its even share of the sections, and nobody meets
 // another.
@@ -42,54 +79,42 @@ func TestFairnessToForeignClients(t *testing.T) {
 			continue
 		}
 		for _, sides := range [][2]int{{1, 3}, {3, 2}} { // one after the other: they are to be alone with the server
-			t.Run(v.String(), func(t *testing.T) { v.site(t, "").fair(sides[0], sides[1], 2*time.Second) })
+			t.Run(v.String(), func(t *testing.T) { v.site(t, "").fair(sides[0], sides[1]) })
 		}
 	}
 }
 
-func (s *site) fair(n, m int, length time.Duration) {
-	t := s.t
-	const section = time.Millisecond
-	var ours, theirs, inside atomic.Int64
-	enter := func(count *atomic.Int64) {
-		if inside.Add(1) != 1 {
-			t.Error("two in the section at once")
-		}
-		time.Sleep(section)
-		inside.Add(-1)
-		count.Add(1)
-	}
+// fair has n processes of ours and m foreign clients take turns.
+func (s *site) fair(n, m int) {
 	if s.options.Strategy == sqllock.RowLock {
 		s.exec("INSERT INTO "+s.options.Table+"_rows (name) VALUES ("+s.param(1)+")", []byte("k"))
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), length)
-	defer cancel()
-	var all sync.WaitGroup
-	for range n {
-		l := s.locker(nil)
-		all.Go(func() {
-			for ctx.Err() == nil {
-				_ = l.Do(ctx, nil, "k", func(context.Context) error { enter(&ours); return nil })
+	each := int64(12)
+	// In the others' sections a process of ours is back in the queue, on a busy machine too.
+	got := take(s.t, n+m, each*int64(n+m), 20*time.Millisecond, func(i int) func(context.Context, func()) {
+		if i < n {
+			l := s.locker(nil)
+			return func(ctx context.Context, section func()) {
+				_ = l.Do(ctx, nil, "k", func(context.Context) error { section(); return nil })
 			}
-		})
-	}
-	for range m {
+		}
 		o := s.others()
-		all.Go(func() {
-			for ctx.Err() == nil {
-				if o.block(t.Context(), "k") == nil {
-					enter(&theirs)
-				}
-				o.free("k")
+		return func(_ context.Context, section func()) {
+			if o.block(s.t.Context(), "k") == nil {
+				section()
 			}
-		})
+			o.free("k")
+		}
+	})
+	s.t.Logf("%d of ours, %d foreign: %v", n, m, got)
+	sum := func(of []int64) (all int64) {
+		for _, n := range of {
+			all += n
+		}
+		return all
 	}
-	all.Wait()
-	total := float64(ours.Load() + theirs.Load())
-	even := total * float64(n) / float64(n+m)
-	t.Logf("%d of ours %d sections, %d foreign %d", n, ours.Load(), m, theirs.Load())
-	require.Greater(t, float64(ours.Load()), even/2)
-	require.Greater(t, float64(theirs.Load()), (total-even)/2)
+	require.Greater(s.t, sum(got[:n]), each*int64(n)/2)
+	require.Greater(s.t, sum(got[n:]), each*int64(m)/2)
 }
 
 // stands has a process of ours wait in the server's queue for key, which a foreign
@@ -106,8 +131,6 @@ func (s *site) stands(b *sqllock.Backend, key string) *driver.Acquisition {
 // Who gives up its place in the server's queue does so at once, and leaves no session
 // that waits there.
 func TestPlaceThatIsGivenUp(t *testing.T) {
-	meter := lagmeter.Start()
-	defer meter.Stop()
 	each(t, inSessions, func(t *testing.T, s *site) {
 		b, o := s.backend(), s.others()
 		acquireAndRelease(t, b, "k")
@@ -117,11 +140,11 @@ func TestPlaceThatIsGivenUp(t *testing.T) {
 			time.Sleep(20 * time.Millisecond)
 			begin := time.Now()
 			require.NoError(t, b.Undo(t.Context(), a))
-			require.Less(t, time.Since(begin), 500*time.Millisecond+meter.Since(begin)) // a statement, and no wait
+			require.Less(t, time.Since(begin), 2*time.Second+meter.Since(begin)) // some statements, and no wait: that would be for 2.5 s at least
 			o.free("k")
 			s.requireFree("k")
 		}
-		require.Eventually(t, func() bool { return len(s.sessions("k")) == 0 }, 5*time.Second, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return len(s.sessions("k")) == 0 }, patience, 5*time.Millisecond)
 		acquireAndRelease(t, b, "k")
 	})
 }
@@ -140,21 +163,27 @@ func TestGrantThatNobodyCollects(t *testing.T) {
 		require.Eventually(t, func() bool { // it stands no more, and tries
 			l, err := b.Acquire(t.Context(), a)
 			return err == nil && l.Release(t.Context(), first(l)) == nil
-		}, 5*time.Second, 5*time.Millisecond)
+		}, patience, 5*time.Millisecond)
 	})
 }
 
 // standing returns the sessions that wait for the raw lock of a key of the site.
 func (s *site) standing() []int64 {
 	s.t.Helper()
-	waits := "%" + s.options.Table + "_rows%FOR UPDATE"
-	if s.options.Strategy == sqllock.Advisory {
-		waits = map[string]string{"mysql": "SELECT COALESCE(GET_LOCK(%, 50)%", "pgx": "%FROM (SELECT pg_advisory_lock(%"}[s.driver]
+	if s.options.Strategy == sqllock.RowLock {
+		return s.waiting("%" + s.options.Table + "_rows%FOR UPDATE")
 	}
+	return s.waiting(map[string]string{"mysql": "SELECT COALESCE(GET_LOCK(%, 50)%", "pgx": "%FROM (SELECT pg_advisory_lock(%"}[s.driver])
+}
+
+// waiting returns the sessions whose statements are like that and wait for a lock. MariaDB does not
+// tell: there it returns those whose statements are under way.
+func (s *site) waiting(like string) []int64 {
+	s.t.Helper()
 	if s.driver == "mysql" {
-		return s.numbers("SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND info LIKE ?", waits)
+		return s.numbers("SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND info LIKE ?", like)
 	}
-	return s.numbers("SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE $1", waits)
+	return s.numbers("SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE $1", like)
 }
 
 // A session that is killed in the server's queue costs its waiter the place, no more.
@@ -168,9 +197,9 @@ func TestSessionThatIsKilledInTheQueue(t *testing.T) {
 		var killed int64 // may still be listed, as it ends
 		for range 2 {
 			var all []int64
-			require.Eventually(t, func() bool { all = s.standing(); return len(all) == 1 && all[0] != killed }, 5*time.Second, 5*time.Millisecond)
+			require.Eventually(t, func() bool { all = s.standing(); return len(all) == 1 && all[0] != killed }, patience, 5*time.Millisecond)
 			killed = all[0]
-			s.kill(killed)
+			_ = s.terminate(killed) // it may have been given up just now
 		}
 		o.free("k")
 		select {
@@ -195,28 +224,20 @@ func TestFairnessBesideTable(t *testing.T) {
 		beside := *s
 		beside.options.Strategy = sqllock.Table
 		require.NoError(t, beside.backend().Migrate(t.Context()))
-		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
-		defer cancel()
-		var all sync.WaitGroup
-		var sections [4]int
-		for i, one := range []*site{s, s, &beside, &beside} {
-			l := one.locker(nil)
-			all.Go(func() {
-				for ctx.Err() == nil {
-					_ = l.Do(ctx, nil, "k", func(context.Context) error { time.Sleep(10 * time.Millisecond); sections[i]++; return nil })
-				}
-			})
-		}
-		all.Wait()
-		total := 0
-		for _, n := range sections {
-			total += n
-		}
-		for _, n := range sections {
-			require.Greater(t, n, total/len(sections)/2, "%v", sections)
+		const each = 20
+		sites := []*site{s, s, &beside, &beside}
+		got := take(t, len(sites), each*int64(len(sites)), 10*time.Millisecond, func(i int) func(context.Context, func()) {
+			l := sites[i].locker(nil)
+			return func(ctx context.Context, section func()) {
+				_ = l.Do(ctx, nil, "k", func(context.Context) error { section(); return nil })
+			}
+		})
+		t.Log(got)
+		for _, n := range got {
+			require.Greater(t, n, int64(each/2), "%v", got)
 		}
 		require.Eventually(t, func() bool { // their undos go on beside
 			return s.number("SELECT LENGTH(waiting) FROM "+s.options.Table) == 0
-		}, 5*time.Second, 10*time.Millisecond)
+		}, patience, 10*time.Millisecond)
 	})
 }

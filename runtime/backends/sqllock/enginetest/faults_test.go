@@ -3,13 +3,13 @@ package enginetest
 import (
 	"context"
 	"fmt"
+	"io"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockgen/lockgen/internal/lagmeter"
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/sqllock"
@@ -19,8 +19,6 @@ import (
 // S24, S33: with a server that has stopped, calls end with their contexts, a
 // holder hears of the end of its lease from its own clock, and nothing stays.
 func TestFrozenServer(t *testing.T) {
-	meter := lagmeter.Start()
-	defer meter.Stop()
 	servers := map[string]*testserver.Instance{
 		"mariadb": testserver.StartMySQL(t), "postgres": testserver.StartPostgres(t),
 	}
@@ -51,7 +49,7 @@ func TestFrozenServer(t *testing.T) {
 			i.Cont()
 			require.Eventually(t, func() bool {
 				return l.Do(t.Context(), &lock.Policy{Wait: time.Second}, "other", func(context.Context) error { return nil }) == nil
-			}, 5*time.Second, 10*time.Millisecond)
+			}, patience, 10*time.Millisecond)
 		})
 	}
 }
@@ -60,8 +58,6 @@ func TestFrozenServer(t *testing.T) {
 // its holder hears of it within a third of its ttl. Tokens go on rising.
 func TestServerRestart(t *testing.T) {
 	t.Parallel()
-	meter := lagmeter.Start()
-	t.Cleanup(meter.Stop)
 	// Commits must reach the system before they are answered, or a server that is
 	// killed forgets them, and with them who holds what.
 	servers := map[string]func(t *testing.T) *testserver.Instance{
@@ -84,7 +80,7 @@ func TestServerRestart(t *testing.T) {
 			}
 			i.Restart()
 			restarted := time.Now()
-			sideBySide(t, here, func(t *testing.T, v variant) { held[v].restarted(t, v, restarted, meter) })
+			sideBySide(t, here, func(t *testing.T, v variant) { held[v].restarted(t, v, restarted) })
 		})
 	}
 }
@@ -109,7 +105,7 @@ func survive(s *site) *survivor {
 }
 
 // restarted checks what became of the lock, and that the next one has a later token.
-func (s *survivor) restarted(t *testing.T, v variant, at time.Time, meter *lagmeter.Meter) {
+func (s *survivor) restarted(t *testing.T, v variant, at time.Time) {
 	err := error(nil)
 	if onTables(v) {
 		require.Eventually(t, func() bool { // it is renewed
@@ -132,53 +128,43 @@ func (s *survivor) restarted(t *testing.T, v variant, at time.Time, meter *lagme
 	require.NoError(t, err)
 }
 
-// G11: renewals do not wait for the user's own traffic, which has all other
-// connections of the pool.
+// G11: renewals do not wait for the user's own traffic, which has all other connections of the
+// pool, or on SQLite reads.
 func TestRenewalsHaveTheirConnection(t *testing.T) {
 	t.Parallel()
 	each(t, onTables, func(t *testing.T, s *site) {
-		if s.driver == "sqlite" {
-			s.sqliteTraffic()
-			return
-		}
 		db := s.open(t, s.addr)
 		db.SetMaxOpenConns(3)
-		l := lockerOn(t, s.backendOn(db), nil)
-		ctx, held, err := l.Acquire(t.Context(), &lock.Policy{TTL: 1500 * time.Millisecond}, "k")
+		b := s.backendOn(db)
+		ctx, held, err := lockerOn(t, b, nil).Acquire(t.Context(), &lock.Policy{TTL: 4500 * time.Millisecond}, "k")
 		require.NoError(t, err)
-		sleep := map[string]string{"mysql": "DO SLEEP(3)", "pgx": "SELECT pg_sleep(3)"}[s.driver]
+		requireIdle(t, b) // the renewals' connection is taken beside
+		expires := "SELECT expires FROM " + s.options.Table
+		first := s.number(expires)
 		busy, end := context.WithCancel(t.Context())
-		var traffic sync.WaitGroup
-		for range 6 {
-			traffic.Go(func() { _, _ = db.ExecContext(busy, sleep) })
+		var users [2]io.Closer
+		for i := range users {
+			if users[i], err = db.Conn(busy); s.driver == "sqlite" {
+				_ = users[i].Close()
+				users[i], err = db.QueryContext(busy, "SELECT name FROM "+s.options.Table)
+			}
+			require.NoError(t, err)
+			defer users[i].Close()
 		}
-		time.Sleep(2500 * time.Millisecond)
+		var traffic sync.WaitGroup
+		for range 4 {
+			traffic.Go(func() { _, _ = db.Conn(busy) })
+		}
+		require.Eventually(t, func() bool { return s.number(expires) > first }, patience, 10*time.Millisecond)
 		require.NoError(t, lock.Check(ctx))
 		end()
 		traffic.Wait()
+		for _, user := range users {
+			_ = user.Close()
+		}
 		held.Release(&err)
 		require.NoError(t, err)
 	})
-}
-
-// sqliteTraffic is the same for readers, who hold up nobody in WAL.
-func (s *site) sqliteTraffic() {
-	t := s.t
-	db := s.open(t, s.addr)
-	db.SetMaxOpenConns(3)
-	l := lockerOn(t, s.backendOn(db), nil)
-	ctx, held, err := l.Acquire(t.Context(), &lock.Policy{TTL: 1500 * time.Millisecond}, "k")
-	require.NoError(t, err)
-	time.Sleep(50 * time.Millisecond) // the renewals' connection is taken beside
-	for range 2 {
-		rows, err := db.QueryContext(t.Context(), "SELECT name FROM "+s.options.Table)
-		require.NoError(t, err)
-		defer rows.Close()
-	}
-	time.Sleep(2500 * time.Millisecond)
-	require.NoError(t, lock.Check(ctx))
-	held.Release(&err)
-	require.NoError(t, err)
 }
 
 // S84: whoever loses a deadlock, or waits too long for a row, is not told that

@@ -92,7 +92,7 @@ func TestGateIsMadeTwiceAtOnce(t *testing.T) {
 		var waits int
 		err := db.QueryRowContext(ctx, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%gate_made_twice%'").Scan(&waits)
 		return err == nil && waits > 0
-	}, 30*time.Second, 10*time.Millisecond)
+	}, patience, 10*time.Millisecond)
 	require.NoError(t, first.Commit())
 	require.NoError(t, <-second)
 }

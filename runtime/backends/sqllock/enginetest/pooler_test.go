@@ -206,7 +206,7 @@ func TestPoolerThatShowsLate(t *testing.T) {
 		}
 		require.ErrorIs(t, l.Renew(t.Context(), time.Minute), lock.ErrLost)
 		acquire(t, b, attempt("third", time.Minute))
-		require.Equal(t, 2*looks, w.transactions.Load())
+		require.Greater(t, w.transactions.Load(), looks)
 	})
 }
 

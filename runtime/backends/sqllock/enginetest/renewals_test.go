@@ -13,8 +13,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockgen/lockgen/internal/lagmeter"
-	"github.com/lockgen/lockgen/runtime/backends/backendtest"
 	"github.com/lockgen/lockgen/runtime/backends/sqllock"
 	"github.com/lockgen/lockgen/runtime/driver"
 )
@@ -24,12 +22,15 @@ func permits(t testing.TB, b *sqllock.Backend, n int) (leases []driver.Lease, tt
 	t.Helper()
 	leases, ttls = make([]driver.Lease, n), slices.Repeat([]time.Duration{time.Minute}, n)
 	errs := make([]error, n)
+	const atOnce = 20 // a server takes so many dials, on a busy machine too
 	var all sync.WaitGroup
-	for i := range n {
+	for first := range atOnce {
 		all.Go(func() {
-			a := attempt(fmt.Sprint("k", i), time.Minute)
-			a.Mode = driver.Mode{Kind: driver.Permits, Weight: 1, Permits: 2}
-			leases[i], errs[i] = b.Acquire(t.Context(), a)
+			for i := first; i < n; i += atOnce {
+				a := attempt(fmt.Sprint("k", i), time.Minute)
+				a.Mode = driver.Mode{Kind: driver.Permits, Weight: 1, Permits: 2}
+				leases[i], errs[i] = b.Acquire(t.Context(), a)
+			}
 		})
 	}
 	all.Wait()
@@ -37,45 +38,48 @@ func permits(t testing.TB, b *sqllock.Backend, n int) (leases []driver.Lease, tt
 	return leases, ttls
 }
 
-// Hundreds of locks that are no mutexes are renewed side by side: one after the other they would
-// wait for each other's round trips.
+// renewedAtOnce requires that n of leases are renewed by connections of w at once.
+func (w *watched) renewedAtOnce(t testing.TB, n int, b *sqllock.Backend, leases []driver.Lease, ttls []time.Duration) {
+	t.Helper()
+	loose := w.stick()
+	defer loose()
+	renewed := make(chan error, 1)
+	go func() { renewed <- errors.Join(b.RenewAll(t.Context(), leases, ttls)...) }()
+	// A statement is sent again after 3 s: later so many of one lease could be stuck.
+	require.Eventually(t, func() bool { return w.holds() >= n }, 10*time.Second, time.Millisecond)
+	loose()
+	require.NoError(t, <-renewed)
+}
+
+// Locks that are no mutexes are renewed side by side: one after the other they would wait for each
+// other's round trips.
 func TestManyRecordsAreRenewedAtOnce(t *testing.T) {
-	meter := lagmeter.Start()
-	defer meter.Stop()
 	each(t, func(v variant) bool { return served(v) && onTables(v) }, func(t *testing.T, s *site) {
-		network := backendtest.NewNetwork(t)
-		db := s.openSource(t, s.source(network.Addr(s.addr)))
+		w, db := s.watched()
+		db.SetMaxIdleConns(20) // those of permits, so that none is dialled
 		b := s.backendOn(db)
-		leases, ttls := permits(t, b, 300)
+		leases, ttls := permits(t, b, 60)
 		require.NoError(t, errors.Join(b.RenewAll(t.Context(), leases, ttls)...)) // has the connection
-		network.Delay(20 * time.Millisecond)
-		begin := time.Now()
-		require.NoError(t, errors.Join(b.RenewAll(t.Context(), leases, ttls)...))
-		const alone = 300 * 20 * time.Millisecond
-		require.Less(t, time.Since(begin), alone/3+meter.Since(begin))
-		require.Eventually(t, func() bool { return db.Stats().InUse == 1 }, 5*time.Second, time.Millisecond, "but for renewals none is kept")
+		const helpers = 8
+		w.renewedAtOnce(t, 1+helpers, b, leases, ttls)
+		require.Eventually(t, func() bool { return db.Stats().InUse == 1 }, patience, time.Millisecond, "but for renewals none is kept")
 	})
 }
 
 // All connections of Options.Renewals renew records, however few db has.
 func TestRecordsAreRenewedByAllOfRenewals(t *testing.T) {
-	const connections, each, delay = 30, 10, 20 * time.Millisecond
-	meter := lagmeter.Start()
-	defer meter.Stop()
+	const connections = 30
 	s := variant{"postgres", sqllock.Table}.site(t, "")
-	network := backendtest.NewNetwork(t)
-	db, renewals := s.open(t, s.addr), s.openSource(t, s.source(network.Addr(s.addr)))
+	db := s.open(t, s.addr)
+	w, renewals := s.watched()
 	db.SetMaxOpenConns(2)
 	renewals.SetMaxOpenConns(connections)
 	renewals.SetMaxIdleConns(connections)
 	s.options.Renewals = renewals
 	b := s.backendOn(db)
-	leases, ttls := permits(t, b, connections*each)
+	leases, ttls := permits(t, b, 5*connections)
 	require.NoError(t, errors.Join(b.RenewAll(t.Context(), leases, ttls)...)) // has the connections
-	network.Delay(delay)
-	begin := time.Now()
-	require.NoError(t, errors.Join(b.RenewAll(t.Context(), leases, ttls)...))
-	require.Less(t, time.Since(begin), 5*each*delay+meter.Since(begin)) // a single one took 30 times each*delay
+	w.renewedAtOnce(t, connections, b, leases, ttls)
 }
 
 // They wait for none of the pool.
@@ -84,7 +88,7 @@ func TestRecordsAreRenewedWithoutThePool(t *testing.T) {
 		db := s.open(t, s.addr)
 		db.SetMaxOpenConns(8)
 		b := s.backendOn(db)
-		leases, ttls := permits(t, b, 50)
+		leases, ttls := permits(t, b, 12)
 		require.NoError(t, leases[0].Renew(t.Context(), time.Minute))
 		require.NoError(t, errors.Join(b.RenewAll(t.Context(), leases[:1], ttls[:1])...))
 		for range 7 {
@@ -92,9 +96,9 @@ func TestRecordsAreRenewedWithoutThePool(t *testing.T) {
 			require.NoError(t, err)
 			defer user.Close()
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		defer cancel()
-		require.NoError(t, errors.Join(b.RenewAll(ctx, leases, ttls)...))
+		begin := time.Now()
+		require.NoError(t, errors.Join(b.RenewAll(t.Context(), leases, ttls)...))
+		require.Less(t, time.Since(begin), 2*time.Second+meter.Since(begin)) // those that would help wait for 3 s
 	})
 }
 
@@ -111,14 +115,24 @@ func TestRenewalThatIsHeldUpKeepsNoOther(t *testing.T) {
 		require.NoError(t, err)
 		held := make(chan error, 1)
 		go func() { held <- b.RenewAll(t.Context(), leases[:1], ttls[:1])[0] }()
-		time.Sleep(100 * time.Millisecond)                                     // until it waits for its row
-		ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond) // its connection is its own for 3 s
-		defer cancel()
-		require.NoError(t, errors.Join(b.RenewAll(ctx, leases[1:], ttls[1:])...))
-		require.Empty(t, held)
+		require.Eventually(t, func() bool { return len(s.waiting("UPDATE %"+s.options.Table+"_kinds%")) > 0 }, patience, time.Millisecond)
+		require.NoError(t, errors.Join(b.RenewAll(t.Context(), leases[1:], ttls[1:])...))
+		require.Empty(t, held, "they have waited until it was given up")
 		require.NoError(t, tx.Rollback())
 		require.NoError(t, <-held)
 	})
+}
+
+// asked is a context that counts how often somebody has asked for its end: each of its renewals does once,
+// when it waits.
+type asked struct {
+	context.Context
+	n atomic.Int64
+}
+
+func (a *asked) Done() <-chan struct{} {
+	a.n.Add(1)
+	return a.Context.Done()
 }
 
 // A record that is to be renewed again, while that waits to be sent, is renewed once.
@@ -138,14 +152,21 @@ func TestRenewalThatWaitsIsNotAskedForTwice(t *testing.T) {
 			return nil
 		})
 		loose := w.stick()
+		defer loose()
 		var all sync.WaitGroup
+		renew := func(ctx context.Context, n int) {
+			all.Go(func() { require.NoError(t, errors.Join(b.RenewAll(ctx, leases[:n], ttls[:n])...)) })
+		}
+		stuck := w.untilStuck(t.Context())
+		renew(t.Context(), 1)
+		<-stuck.Done() // it has the only connection
 		for range 3 {
-			all.Go(func() { require.NoError(t, errors.Join(b.RenewAll(t.Context(), leases, ttls)...)) })
-			time.Sleep(100 * time.Millisecond)
+			ctx := &asked{Context: t.Context()}
+			renew(ctx, len(leases))
+			require.Eventually(t, func() bool { return ctx.n.Load() == int64(len(leases)) }, patience, time.Millisecond)
 		}
 		loose()
 		all.Wait()
-		const connections = 9 // each may be sending one already
-		require.LessOrEqual(t, sent.Load(), int64(len(leases)+2*connections))
+		require.Less(t, sent.Load(), int64(len(leases))*3/2)
 	})
 }

@@ -47,7 +47,7 @@ func TestAbsentServerIsNamed(t *testing.T) {
 		b, err := sqllock.Open(c.driver, c.source)
 		require.NoError(t, err)
 		l := lock.New(b, nil)
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		_, _, err = l.Acquire(ctx, nil, "key")
 		require.ErrorIs(t, err, lock.ErrUnavailable)
 		require.ErrorContains(t, err, c.server)
@@ -72,6 +72,6 @@ func TestServerOfADB(t *testing.T) {
 		require.Eventually(t, func() bool {
 			servers := b.Servers()
 			return len(servers) == 1 && strings.HasSuffix(servers[0], want)
-		}, 5*time.Second, time.Millisecond, "it does not end in %s", want)
+		}, patience, time.Millisecond, "it does not end in %s", want)
 	})
 }

@@ -53,7 +53,7 @@ func TestFirstLocksOfASmallPool(t *testing.T) {
 		db := s.open(t, s.addr)
 		db.SetMaxOpenConns(4)
 		b := s.backendOn(db)
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		var all sync.WaitGroup
 		errs := make([]error, 8)
@@ -176,7 +176,7 @@ func TestRenewalBesideARelease(t *testing.T) {
 		release()
 		require.NoError(t, <-released)
 		require.True(t, s.others().try("k"))
-		require.Equal(t, 1, db.Stats().OpenConnections)
+		require.Eventually(t, func() bool { return db.Stats().OpenConnections == 1 }, patience, time.Millisecond)
 		require.Len(t, w.opened(), opened, "the session's connection is the pool's again")
 	})
 }

@@ -17,13 +17,20 @@ import (
 	"go.uber.org/goleak"
 	_ "modernc.org/sqlite"
 
+	"github.com/lockgen/lockgen/internal/lagmeter"
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/sqllock"
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// meter knows how late the machine has been: what a call takes longer for that is not the call's.
+var meter = lagmeter.Start()
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(lagmeter.M{M: m, Meter: meter}) }
+
+// patience is how long a test waits for what happens at once on a machine that has time.
+const patience = 30 * time.Second
 
 // quiet keeps the MySQL driver from logging each connection that a test breaks.
 type quiet struct{}
@@ -177,7 +184,7 @@ func (s *site) locker(options *lock.Options) *lock.Locker {
 func lockerOn(t testing.TB, b driver.Backend, options *lock.Options) *lock.Locker {
 	l := lock.New(b, options)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		require.NoError(t, l.Close(ctx))
 	})
@@ -196,6 +203,13 @@ func (s *site) exec(statement string, args ...any) {
 	s.t.Helper()
 	_, err := s.db.ExecContext(s.t.Context(), statement, args...)
 	require.NoError(s.t, err, statement)
+}
+
+// goBy has d go by for all locks of the table: what it knows of them is older by that.
+func (s *site) goBy(d time.Duration) {
+	s.t.Helper()
+	s.exec(fmt.Sprintf("UPDATE %s SET expires = expires - %d, version = CASE version WHEN 0 THEN 0 ELSE version - 4 * %[2]d END",
+		s.options.Table, d.Microseconds())) // it is 0 in a row of tombstones
 }
 
 // number returns the one number that a query of the test's own yields.

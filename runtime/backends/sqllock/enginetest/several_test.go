@@ -12,7 +12,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockgen/lockgen/internal/lagmeter"
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/sqllock"
 	"github.com/lockgen/lockgen/runtime/driver"
@@ -47,7 +46,7 @@ func (s *site) held() int64 {
 func (w *watched) statements() *atomic.Int64 {
 	var n atomic.Int64
 	w.meet(func(text string) error {
-		if text != "connect" && !strings.HasPrefix(text, "SELECT l.name") { // of the purge
+		if text != "connect" && !ofPurge(text) {
 			n.Add(1)
 		}
 		return nil
@@ -133,6 +132,7 @@ func TestSeveralWithAWrongOne(t *testing.T) {
 			_, errs := b.AcquireAll(t.Context(), as[i:i+1])
 			require.ErrorIs(t, errs[0], want)
 		}
+		s.goBy(-4 * time.Second) // on a busy machine the two seconds are over by now
 		_, errs = b.AcquireAll(t.Context(), as[5:6])
 		requireHeld(t, errs[0])
 	})
@@ -143,8 +143,8 @@ func TestSeveralWithAWrongOne(t *testing.T) {
 func TestOneOfSeveralIsHeld(t *testing.T) {
 	t.Parallel()
 	each(t, onTables, func(t *testing.T, s *site) {
-		as := together(300)
-		theirs := acquire(t, s.backend(), attempt(as[150].Key, time.Minute))
+		as := together(150)
+		theirs := acquire(t, s.backend(), attempt(as[120].Key, time.Minute))
 		reqs := make([]lock.Request, len(as))
 		for i, a := range as {
 			reqs[i] = lock.Request{Key: a.Key}
@@ -158,15 +158,17 @@ func TestOneOfSeveralIsHeld(t *testing.T) {
 			done <- err
 		}()
 		require.Eventually(t, func() bool {
-			return s.held() == 151 && s.number("SELECT count(*) FROM "+s.options.Table+" WHERE waiting <> ''") == 1 &&
+			return s.held() == 121 && s.number("SELECT count(*) FROM "+s.options.Table+" WHERE waiting <> ''") == 1 &&
 				len(l.Snapshot().Waiters) == 1 // it has the answer
-		}, 30*time.Second, 5*time.Millisecond)
+		}, patience, 5*time.Millisecond)
 		cancel()
 		err := <-done
-		require.ErrorIs(t, err, lock.ErrNotAcquired)
+		if !errors.Is(err, lock.ErrIndeterminate) { // it was just asking again
+			require.ErrorIs(t, err, lock.ErrNotAcquired)
+		}
 		require.ErrorIs(t, err, context.Canceled)
 		require.NoError(t, theirs.Release(t.Context(), first(theirs)))
-		require.Eventually(t, func() bool { return s.held() == 0 }, 30*time.Second, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return s.held() == 0 }, patience, 5*time.Millisecond)
 	})
 }
 
@@ -237,7 +239,10 @@ func TestNoAnswerForSeveral(t *testing.T) {
 			require.NoError(t, s.backend().Undo(t.Context(), a))
 		}
 		loose()
-		require.Never(t, func() bool { return s.held() > 0 }, 200*time.Millisecond, 10*time.Millisecond)
+		for range 20 {
+			require.Zero(t, s.held())
+			time.Sleep(10 * time.Millisecond)
+		}
 		_, errs = b.AcquireAll(t.Context(), as)
 		require.ErrorContains(t, errs[0], "undone")
 		leases, errs := b.AcquireAll(t.Context(), together(5))
@@ -251,15 +256,16 @@ func TestUntoldOfSeveral(t *testing.T) {
 	t.Parallel()
 	each(t, func(v variant) bool { return v.String() == "mariadb/table" }, func(t *testing.T, s *site) {
 		w, b := s.ready()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
 		w.meet(func(text string) error {
 			if strings.HasPrefix(text, "SELECT CASE owner") {
+				cancel()
 				return errCut
 			}
 			return nil
 		})
 		as := together(2)
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		defer cancel()
 		_, errs := b.AcquireAll(ctx, as)
 		require.EqualValues(t, 2, s.held())
 		require.ErrorIs(t, errs[0], lock.ErrIndeterminate)
@@ -298,28 +304,22 @@ func TestLostOnesOfSeveral(t *testing.T) {
 // Those that wait for one of several are called when it is freed with the others.
 func TestNotifierWakesFromSeveral(t *testing.T) {
 	t.Parallel()
-	meter := lagmeter.Start()
-	defer meter.Stop()
 	s := variant{"postgres", sqllock.Table}.site(t, "")
 	s.options.Notifier = pgNotifier(s.source(s.addr))
-	one, other := s.locker(nil), s.locker(nil)
-	reqs := []lock.Request{{Key: "a"}, {Key: "k"}, {Key: "z"}}
-	_, held, err := one.AcquireAll(t.Context(), reqs...)
+	one, other := s.backend(), s.backend()
+	as := together(3)
+	leases, errs := one.AcquireAll(t.Context(), as)
+	require.NoError(t, errors.Join(errs...))
+	a := attempt(as[1].Key, time.Minute)
+	sub, err := other.Subscribe(t.Context(), a)
 	require.NoError(t, err)
-	got := make(chan time.Time, 1)
-	go func() {
-		_ = other.Do(context.Background(), nil, "k", func(context.Context) error {
-			got <- time.Now()
-			return nil
-		})
-	}()
-	require.Eventually(t, func() bool { return s.number("SELECT LENGTH(waiting) FROM "+s.options.Table+" WHERE name = 'k'") > 0 },
-		5*time.Second, 5*time.Millisecond)
-	time.Sleep(100 * time.Millisecond) // until it listens
-	freed := time.Now()
-	held.Release(&err)
-	require.NoError(t, err)
-	require.Less(t, (<-got).Sub(freed), 300*time.Millisecond+meter.Since(freed))
+	defer sub.Close()
+	requireNotice(t, sub) // it listens
+	_, err = other.Acquire(t.Context(), a)
+	requireHeld(t, err)
+	require.NoError(t, errors.Join(one.ReleaseAll(t.Context(), leases, lasts(leases))...))
+	requireNotice(t, sub)
+	acquire(t, other, a)
 }
 
 // A lease that is over is released by itself: of a batch that frees less than it should, a key
