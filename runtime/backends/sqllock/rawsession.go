@@ -246,7 +246,11 @@ func (l *sessionLease) holds(ctx context.Context) error {
 	case err := <-answered:
 		return err
 	case <-ctx.Done():
-		return fmt.Errorf("the lock's connection does not answer: %w", ctx.Err())
+		err := fmt.Errorf("the lock's connection does not answer: %w", ctx.Err())
+		if l.Deadline().Left() <= 0 { // its session is ended, which waits for an answer too
+			err = fmt.Errorf("%w: %w", driver.ErrLost, err)
+		}
+		return err
 	}
 }
 

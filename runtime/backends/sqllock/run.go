@@ -281,9 +281,12 @@ func (d *dedicated) conn(ctx context.Context) (*sql.Conn, error) {
 	if conn != nil {
 		return conn, nil
 	}
-	err := sql.ErrConnDone
+	from, err := connector(pool{d.backend.db}), sql.ErrConnDone
+	if d.again { // others wait for it too
+		from = hasty{from}
+	}
 	if dials {
-		conn, err = d.dial(ctx)
+		conn, err = from.conn(ctx)
 	}
 	if err != nil {
 		<-d.inUse
@@ -298,14 +301,6 @@ func (d *dedicated) conn(ctx context.Context) (*sql.Conn, error) {
 	}
 	d.open, d.taken = conn, true
 	return conn, nil
-}
-
-// dial takes a connection out of the pool. If others wait for it too, it is hasty.
-func (d *dedicated) dial(ctx context.Context) (*sql.Conn, error) {
-	if !d.again {
-		return d.backend.db.Conn(ctx)
-	}
-	return hasty{pool{d.backend.db}}.conn(ctx)
 }
 
 func (d *dedicated) done(_ *sql.Conn, broken bool) {

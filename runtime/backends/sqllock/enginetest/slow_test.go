@@ -33,6 +33,22 @@ func TestHungSessionKeepsNoOtherLock(t *testing.T) {
 	})
 }
 
+// A lease that is over is lost, also while its connection hangs.
+func TestHungSessionOfALeaseThatIsOver(t *testing.T) {
+	each(t, inSessions, func(t *testing.T, s *site) {
+		w, db := s.watched()
+		s.options.Renewals = s.db
+		b := s.backendOn(db)
+		acquireAndRelease(t, b, "k")
+		l := acquire(t, b, attempt("k", 100*time.Millisecond))
+		for _, c := range w.opened() {
+			t.Cleanup(c.stick())
+		}
+		time.Sleep(l.Deadline().Left() + 10*time.Millisecond)
+		require.ErrorIs(t, l.Renew(t.Context(), time.Second), driver.ErrLost)
+	})
+}
+
 // A renewal of a long lease, on a connection that hangs, is sent again soon: those
 // of short leases, which are one after the other with it, wait behind.
 func TestHungRenewalKeepsNoOtherLong(t *testing.T) {

@@ -65,7 +65,7 @@ func TestManyWaitersUseFewConnections(t *testing.T) {
 			begin := time.Now()
 			cancel()
 			all.Wait()
-			require.Less(t, time.Since(begin), time.Second+meter.Since(begin))
+			require.Less(t, time.Since(begin), 2*time.Second+meter.Since(begin)) // a statement that is stuck ends after 3 s
 			loose()
 		}
 	})
