@@ -132,7 +132,7 @@ const namedLocks = 5
 func (l *Locker) left(n int64) string {
 	all, holds := l.heldLeases()
 	if holds == 0 {
-		return fmt.Sprintf("%d acquires or releases were still under way", n)
+		return counted(n, "acquire or release was", "acquires or releases were") + " still under way"
 	}
 	var names []string
 	for _, lk := range all {
@@ -146,15 +146,19 @@ func (l *Locker) left(n int64) string {
 		}
 		names = append(names, name)
 	}
-	were := "locks were"
-	if holds == 1 {
-		were = "lock was"
-	}
-	text := fmt.Sprintf("%d %s still held (%s)", holds, were, strings.Join(names, ", "))
+	text := fmt.Sprintf("%s still held (%s)", counted(holds, "lock was", "locks were"), strings.Join(names, ", "))
 	if n > holds {
-		text += fmt.Sprintf(" and %d acquires or releases under way", n-holds)
+		text += " and " + counted(n-holds, "acquire or release", "acquires or releases") + " under way"
 	}
 	return text
+}
+
+// counted returns n and what there are so many of.
+func counted(n int64, one, many string) string {
+	if n == 1 {
+		many = one
+	}
+	return fmt.Sprint(n, " ", many)
 }
 
 // active returns how many acquires are under way and how many holds there are. Once

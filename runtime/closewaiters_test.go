@@ -90,7 +90,7 @@ func TestCloseTellsAcquiresFromHolds(t *testing.T) {
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		require.ErrorContains(t, l.Close(ctx), "close: 1 acquires or releases were still under way: context deadline exceeded")
+		require.ErrorContains(t, l.Close(ctx), "close: 1 acquire or release was still under way: context deadline exceeded")
 		require.Error(t, <-ended)
 	})
 }
@@ -111,7 +111,7 @@ func TestCloseCountsHolds(t *testing.T) {
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		require.ErrorContains(t, l.Close(ctx), "close: 2 locks were still held (a) and 1 acquires or releases under way: context deadline exceeded")
+		require.ErrorContains(t, l.Close(ctx), "close: 2 locks were still held (a) and 1 acquire or release under way: context deadline exceeded")
 		require.Error(t, release(first))
 		require.Error(t, release(second))
 		require.Error(t, <-ended)

@@ -170,8 +170,9 @@ func TestUnclosedLockerIsTold(t *testing.T) {
 		require.NoError(t, closed.Close(t.Context()))
 		lock.New(memlock.New(), &lock.Options{Observer: observer})
 		used := lock.New(memlock.New(), &lock.Options{Observer: observer})
-		_, held, _ := used.Acquire(t.Context(), &lock.Policy{TTL: 30 * time.Millisecond}, "k") // soon nobody watches it
-		held.Release(nil)                                                                      // it may have been lost
+		// On a busy machine the lock is not acquired in time, or is lost.
+		_, held, _ := used.Acquire(t.Context(), &lock.Policy{TTL: 30 * time.Millisecond}, "k")
+		held.Release(nil)
 	}()
 	var out bytes.Buffer
 	for range 2 {

@@ -110,7 +110,7 @@ func (s *site) params(url, dir string) testscript.Params {
 }
 
 // holds are the locks of the scripts that run: a call of one frees it. waiters are their
-// waiters: a channel of one is closed once it has had its lock. Scripts of the same name have
+// waiters: the channel of one has its error once it has had its lock. Scripts of the same name have
 // the same keys at their engines.
 var holds, waiters sync.Map // by holdID
 
@@ -158,20 +158,24 @@ func letGo(url, key string) {
 func (s *site) waiter(ts *testscript.TestScript, url, key string) {
 	l := s.locker(ts, url)
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	waiters.Store(holdID{url, key}, done)
+	done, got := make(chan struct{}), make(chan error, 1)
+	waiters.Store(holdID{url, key}, got)
 	go func() {
 		defer close(done)
-		_ = l.Do(ctx, nil, key, func(context.Context) error { return nil })
+		got <- l.Do(ctx, nil, key, func(context.Context) error { return nil })
 	}()
 	ts.Defer(func() { cancel(); <-done })
 }
 
 // served waits until a waiter has had its lock, and has released it: served key.
 func served(ts *testscript.TestScript, url, key string) {
-	done, _ := waiters.Load(holdID{url, key})
+	got, ok := waiters.Load(holdID{url, key})
+	if !ok {
+		ts.Fatalf("nobody waits for %s", key)
+	}
 	select {
-	case <-done.(chan struct{}):
+	case err := <-got.(chan error):
+		ts.Check(err)
 	case <-time.After(long):
 		ts.Fatalf("who waits for %s is not served", key)
 	}

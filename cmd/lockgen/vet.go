@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
@@ -153,6 +154,11 @@ func (c *command) applyFixes(res *module.Result) error {
 		if c.diff {
 			c.printDiff(name, f.Old, f.New)
 			continue
+		}
+		if info, err := os.Stat(f.Path); err != nil {
+			return err
+		} else if info.Mode()&0o200 == 0 {
+			return fmt.Errorf("%s is read-only", name)
 		}
 		if err := write(generator.File{Path: f.Path, New: f.New}); err != nil {
 			return err

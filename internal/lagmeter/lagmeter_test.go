@@ -113,6 +113,7 @@ func TestServersWait(t *testing.T) {
 	out, err := server.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, server.Start())
+	t.Cleanup(func() { _ = server.Process.Kill() })
 	var worker int
 	_, err = fmt.Fscan(out, &worker)
 	require.NoError(t, err)

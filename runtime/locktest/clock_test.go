@@ -101,11 +101,13 @@ func TestRealTimeGoesOnToo(t *testing.T) {
 	requireLost(t, ctx, held)
 
 	renewed := make(renewals, 10)
-	ctx, held = acquire(t, e.Locker(&lock.Options{Observer: renewed}), &lock.Policy{TTL: 4 * time.Second}, "k2")
-	granted := held.Deadline()
-	<-renewed
+	const short = 4 * time.Second
+	ctx, held = acquire(t, e.Locker(&lock.Options{Observer: renewed}), &lock.Policy{TTL: short}, "k2")
+	latest := time.Now().Add(short) // of a lease that was not renewed
+	for !held.Deadline().After(latest) {
+		<-renewed
+	}
 	require.NoError(t, lock.Check(ctx))
-	require.True(t, held.Deadline().After(granted))
 	require.NoError(t, release(held))
 }
 
@@ -209,7 +211,7 @@ func TestAllAtOnce(t *testing.T) {
 			})
 		}
 		const enough = 20
-		for n := 0; n < 100 || sections.Load() <= enough; n++ {
+		for n := 0; n < 100 || n < 10_000 && sections.Load() <= enough; n++ {
 			key := fmt.Sprint("k", n%4)
 			switch n % 10 {
 			case 0:
@@ -235,6 +237,7 @@ func TestAllAtOnce(t *testing.T) {
 		e.Heal()
 		cancel()
 		wg.Wait()
+		require.Greater(t, sections.Load(), int64(enough))
 	})
 }
 

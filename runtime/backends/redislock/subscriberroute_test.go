@@ -72,7 +72,7 @@ func TestWaitWithoutAChannel(t *testing.T) {
 	addr, key := server.Addr(), "seckill:lock"
 	_, held := acquire(t, newLocker(t, addr), nil, key)
 	defer mustRelease(t, held)
-	_, _, err := newLocker(t, addr, login).Acquire(t.Context(), &lock.Policy{Wait: time.Second}, key)
+	_, _, err := newLocker(t, addr, login).Acquire(t.Context(), &lock.Policy{Wait: 5 * time.Second}, key)
 	require.ErrorIs(t, err, lock.ErrNotAcquired)
 	require.NotErrorIs(t, err, lock.ErrUnavailable)
 	require.ErrorContains(t, err, "it was told of no release, and polled: the server refuses to subscribe to ")

@@ -71,7 +71,7 @@ func leaveAtOnce(t *testing.T, others int) {
 	coming.Wait()
 }
 
-// stuck gives no answer to what gives up from until on, as long as goOn is open.
+// stuck gives no answer to what gives up from until on, before goOn is closed.
 type stuck struct {
 	*busy
 	goOn chan struct{}
