@@ -29,8 +29,9 @@ type Options struct {
 // be called from any number of goroutines.
 type Backend struct {
 	client    *api.Client
-	invalid   error  // why there is none, or nil
-	idle      func() // closes its connections, if Open has made it, or nil
+	invalid   error           // why there is none, or nil
+	servers   func() []string // asks the client once
+	idle      func()          // closes its connections, if Open has made it, or nil
 	lockDelay time.Duration
 	life      *engine.Life
 	sessions  *engine.Sessions[class, *session]
@@ -51,6 +52,7 @@ type Backend struct {
 func New(client *api.Client, options ...Options) *Backend {
 	b := &Backend{
 		client:  client,
+		servers: sync.OnceValue(func() []string { return serversOf(client) }),
 		life:    engine.NewLife(),
 		watches: make(chan struct{}, manyWatches),
 		waiters: map[engine.Place]*waiter{},
@@ -70,15 +72,18 @@ func New(client *api.Client, options ...Options) *Backend {
 	return b
 }
 
-// Servers implements [driver.Located]. An api.Client tells its address by the errors of its
-// requests alone: one whose context has ended is not sent.
-func (b *Backend) Servers() []string {
-	if b.client == nil {
+// Servers implements [driver.Located].
+func (b *Backend) Servers() []string { return b.servers() }
+
+// serversOf returns the address of client, which tells it by the errors of its requests alone. One whose
+// context has ended is not sent, but the transport is called.
+func serversOf(client *api.Client) []string {
+	if client == nil {
 		return nil
 	}
 	ctx, cancel := context.WithDeadline(context.Background(), time.Time{})
 	defer cancel()
-	_, err := b.client.Status().LeaderWithQueryOptions((&api.QueryOptions{}).WithContext(ctx))
+	_, err := client.Status().LeaderWithQueryOptions((&api.QueryOptions{}).WithContext(ctx))
 	if failed, ok := errors.AsType[*url.Error](err); ok {
 		if u, err := url.Parse(failed.URL); err == nil {
 			return []string{u.Host}

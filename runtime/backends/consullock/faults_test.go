@@ -85,7 +85,8 @@ func TestHungServer(t *testing.T) {
 func TestSessionThatIsAwaitedNamesTheServer(t *testing.T) {
 	addr := testserver.Consul(t)
 	n := backendtest.NewNetwork(t)
-	b := New(newClient(t, n.Addr(addr)), noDelay())
+	c, config := counting()
+	b := New(newClient(t, n.Addr(addr), config), noDelay())
 	require.Equal(t, []string{n.Addr(addr)}, b.Servers())
 	l := lockerOn(t, b)
 	_, held := acquire(t, l, ttl(long), newKey(t)) // the range of ttls is known
@@ -96,6 +97,7 @@ func TestSessionThatIsAwaitedNamesTheServer(t *testing.T) {
 	_, _, err := l.Acquire(brief, ttl(2*long), newKey(t))
 	require.ErrorContains(t, err, "waiting for a session")
 	require.ErrorContains(t, err, n.Addr(addr))
+	require.Equal(t, 1, c.take()["GET status/leader"], "the client is asked once")
 	n.Heal()
 }
 

@@ -115,8 +115,9 @@ func (s *section) theirs(ctx context.Context, client *api.Client, key string) {
 	}
 }
 
-// Many that wait for as many keys are answered soon after their context has ended. With the race detector they are fewer, because each answer then takes
-// several times as long to compute.
+// Many that wait for as many keys are answered soon after their context has ended.
+// With the race detector they are fewer, because each answer then takes several times as
+// long to compute.
 func TestManyThatGiveUpAtOnce(t *testing.T) {
 	const overrun = 100 * time.Millisecond
 	many := 1000

@@ -71,8 +71,10 @@ func TestSessionRevoked(t *testing.T) {
 	before := token(t, ctx)
 	_, err := c.Revoke(t.Context(), leaseOf(t, c, key))
 	require.NoError(t, err)
-	again, third := acquire(t, l, ttl(lease), key+"3") // finds the session gone, at once
 	begin := time.Now()
+	again, third := acquire(t, l, ttl(lease), key+"3") // finds the session gone, at once
+	require.Less(t, time.Since(begin), lease/6)        // long before the next keep-alive
+	begin = time.Now()
 	requireLost(t, ctx, begin, 100*time.Millisecond)
 	requireLost(t, other, begin, 100*time.Millisecond)
 	require.ErrorIs(t, finish(held), lock.ErrLost)

@@ -49,7 +49,9 @@ func (b *Backend) do(ctx context.Context, call func(ctx context.Context, options
 	ctx, done := b.life.Within(ctx)
 	defer done()
 	var r request
-	var left departures
+	// clientv3 sends an attempt again, and tells nobody, if a server or a proxy has ended it before
+	// its context has. unheard counts the sendings that ran, or may have, and whose answer is not ours.
+	var unheard atomic.Int64
 	outcome, mayHaveRun, err := resend.Send(ctx, func(ctx context.Context) (engine.Outcome, error) {
 		if b.life.Closed() {
 			return engine.Refused, driver.ErrClosed
@@ -62,33 +64,27 @@ func (b *Backend) do(ctx context.Context, call func(ctx context.Context, options
 		// A member that has lost its leader says so at once, instead of waiting for one.
 		ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), b.options.AttemptTimeout)
 		defer cancel()
-		left.n.Store(0)
-		err := rpctypes.Error(call(ctx, grpc.Peer(&to), grpc.PerRPCCredentials(&left), grpc.MaxCallRecvMsgSize(math.MaxInt32)))
-		r.mayHaveRun = r.mayHaveRun || left.n.Load() > 1 // those before the last had no answer that we know of
+		count := func(err error) {
+			if o := judge(rpctypes.Error(err), to.Addr != nil); o == engine.Done || o == engine.NoAnswer {
+				unheard.Add(1)
+			}
+		}
+		err := rpctypes.Error(call(ctx, grpc.Peer(&to), grpc.OnFinish(count), grpc.MaxCallRecvMsgSize(math.MaxInt32)))
 		outcome := judge(err, to.Addr != nil)
-		if outcome == engine.NotSent {
+		switch outcome {
+		case engine.Done:
+			unheard.Add(-1)
+		case engine.NotSent:
 			b.conn.ResetConnectBackoff() // which may be two minutes by now
 		}
 		return outcome, err
 	})
-	r.mayHaveRun = r.mayHaveRun || mayHaveRun
+	r.mayHaveRun = mayHaveRun || unheard.Load() > 0
 	if outcome == engine.NoAnswer && ctx.Err() != nil {
 		err = fmt.Errorf("%w: %w", engine.OrClosed(ctx, ctx.Err()), err) // errors.Is finds no context's error in gRPC's status
 	}
 	return r, explained(err)
 }
-
-// departures counts how often one attempt is sent: clientv3 sends it again, and tells nobody, if a
-// server or a proxy has ended it before its context has. It implements
-// credentials.PerRPCCredentials, which gRPC asks each time, and has none.
-type departures struct{ n atomic.Int64 }
-
-func (d *departures) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
-	d.n.Add(1)
-	return nil, nil
-}
-
-func (d *departures) RequireTransportSecurity() bool { return false }
 
 // judge says what err leaves open; connected is whether a member was reached.
 func judge(err error, connected bool) engine.Outcome {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -41,16 +42,57 @@ func TestAttemptTimeout(t *testing.T) {
 	}
 }
 
-// An attempt that a proxy has ended, and that clientv3 has sent again by itself, had no answer either.
+// An attempt that clientv3 has sent again by itself had no answer either if a proxy has ended it, and
+// ran if its answer was lost in the process; it did not run if etcd has refused it.
 func TestAttemptThatTheClientRepeats(t *testing.T) {
 	t.Parallel()
-	var asked atomic.Int64
+	proxys := status.Error(codes.DeadlineExceeded, "upstream request timeout")
+	for _, c := range []struct {
+		first, lost error // the server's answer, and what becomes of it in the process
+		mayHaveRun  bool
+	}{
+		{proxys, nil, true},
+		{nil, proxys, true},
+		{rpctypes.ErrGRPCInvalidAuthToken, nil, false},
+	} {
+		var asked, answered atomic.Int64
+		addr := answering(t, func() error {
+			if asked.Add(1) == 1 {
+				return c.first
+			}
+			return nil
+		})
+		lose := func(
+			ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption,
+		) error {
+			err := invoke(ctx, method, req, reply, cc, options...)
+			if answered.Add(1) == 1 && c.lost != nil {
+				return c.lost
+			}
+			return err
+		}
+		b := New(newClient(t, []string{addr}, func(config *clientv3.Config) {
+			config.DialOptions = append(config.DialOptions, grpc.WithChainUnaryInterceptor(lose))
+		}), Options{AttemptTimeout: soon})
+		t.Cleanup(func() { require.NoError(t, b.Close()) })
+		for _, repeated := range []bool{true, false} {
+			_, r, err := b.txn(t.Context(), &pb.TxnRequest{})
+			require.NoError(t, err)
+			require.Equal(t, repeated && c.mayHaveRun, r.mayHaveRun, "%v, %v", c.first, c.lost)
+		}
+		require.EqualValues(t, 3, asked.Load())
+	}
+}
+
+// answering starts a server of transactions that succeed where answer returns nil, and returns its address.
+func answering(t *testing.T, answer func() error) string {
+	t.Helper()
 	server := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
 		if err := stream.RecvMsg(new(pb.TxnRequest)); err != nil {
 			return err
 		}
-		if asked.Add(1) == 1 {
-			return status.Error(codes.DeadlineExceeded, "upstream request timeout")
+		if err := answer(); err != nil {
+			return err
 		}
 		return stream.SendMsg(&pb.TxnResponse{Header: &pb.ResponseHeader{Revision: 1}, Succeeded: true})
 	}))
@@ -58,13 +100,7 @@ func TestAttemptThatTheClientRepeats(t *testing.T) {
 	require.NoError(t, err)
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
-	b := newBackend(t, listener.Addr().String())
-	for _, repeated := range []bool{true, false} {
-		_, r, err := b.txn(t.Context(), &pb.TxnRequest{})
-		require.NoError(t, err)
-		require.Equal(t, repeated, r.mayHaveRun)
-	}
-	require.EqualValues(t, 3, asked.Load())
+	return listener.Addr().String()
 }
 
 // A request that its context ended says so: gRPC's own error matches no context's error.
