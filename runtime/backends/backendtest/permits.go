@@ -36,7 +36,7 @@ func noMore(c *trial) {
 			all.Go(func() {
 				for range times {
 					begin := time.Now()
-					err := l.Do(c.bounded(), c.kind(p), key, func(ctx context.Context) error {
+					err := l.Do(c.contended(), c.kind(p), key, func(ctx context.Context) error {
 						defer r.enter(ctx)()
 						time.Sleep(2 * time.Millisecond)
 						done.Add(1)

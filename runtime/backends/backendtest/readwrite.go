@@ -91,7 +91,7 @@ func writersExclude(c *trial) {
 						}
 					}
 					begin := time.Now()
-					c.done(begin, l.Do(c.bounded(), c.kind(p), key, f))
+					c.done(begin, l.Do(c.contended(), c.kind(p), key, f))
 				}
 			})
 		}
@@ -259,7 +259,7 @@ func downgrades(c *trial) {
 		all.Go(func() {
 			for range times {
 				begin := time.Now()
-				ctx, held, err := l.Acquire(c.bounded(), c.kind(writing), key)
+				ctx, held, err := l.Acquire(c.contended(), c.kind(writing), key)
 				if err != nil {
 					c.Errorf("write: %v", err)
 					return

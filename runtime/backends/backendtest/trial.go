@@ -50,9 +50,14 @@ func (c *trial) soon() time.Duration { return 10*time.Second + 6*(c.h.TTL+c.h.Sl
 // sees it.
 func (c *trial) over() time.Duration { return c.h.TTL + c.h.Slack }
 
-// bounded returns a context for calls that must not hang. They may wait for many sections of others.
-func (c *trial) bounded() context.Context {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context()), 4*c.soon())
+// bounded returns a context for calls that must not hang.
+func (c *trial) bounded() context.Context { return c.endsAfter(c.soon()) }
+
+// contended returns a context for calls that must not hang, but wait for many sections of others.
+func (c *trial) contended() context.Context { return c.endsAfter(4 * c.soon()) }
+
+func (c *trial) endsAfter(d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context()), d)
 	c.Cleanup(cancel)
 	return ctx
 }
