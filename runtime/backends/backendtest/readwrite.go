@@ -37,16 +37,16 @@ func readersShare(c *trial) {
 	_, one := c.enter(a.Locker, c.kind(reading), key)
 	_, two := c.enter(b.Locker, c.kind(reading), key)
 	_, three := c.enter(b.Locker, c.kind(reading), key)
-	c.notNow(a, writing, key)
-	c.notNow(b, writing, key)
+	c.notNow(a, writing, key, one, two, three)
+	c.notNow(b, writing, key, one, two, three)
 	c.leave(one)
 	c.leave(two)
-	c.notNow(a, writing, key)
+	c.notNow(a, writing, key, three)
 	c.leave(three)
 	_, writer := c.enter(a.Locker, c.kind(writing), key)
-	c.notNow(b, reading, key)
-	c.notNow(a, reading, key)
-	c.notNow(b, writing, key)
+	c.notNow(b, reading, key, writer)
+	c.notNow(a, reading, key, writer)
+	c.notNow(b, writing, key, writer)
 	c.leave(writer)
 	_, one = c.enter(b.Locker, c.kind(reading), key)
 	c.leave(one)
@@ -325,9 +325,7 @@ func reenteredReader(c *trial) {
 	c.within("a writer after the last reader", begin, c.steady()/2) // long before a lease that was renewed ends
 	begin = time.Now()
 	time.Sleep(c.steady())
-	if lock.Check(ctx) == nil {
-		c.notNow(l, reading, key)
-	}
+	c.notNow(l, reading, key, held)
 	c.leaveKept(ctx, begin, c.steady(), held)
 }
 
