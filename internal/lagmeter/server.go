@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	every = 200 * time.Millisecond // from an answer to the next question
-	quick = 20 * time.Millisecond  // an answer that takes no longer is no lapse
+	every = 100 * time.Millisecond // from an answer to the next question
+	quick = 20 * time.Millisecond  // an answer that takes no more than that above the quickest is no lapse
 )
 
 // Server notes how long the answers of a server take, which a [Meter] knows nothing of: that is
@@ -18,8 +18,9 @@ type Server struct {
 	done   sync.WaitGroup
 
 	mu     sync.Mutex
-	asked  time.Time // when the question was put that has no answer yet; zero between two
-	lapses []lapse
+	asked  time.Time     // when the question was put that has no answer yet; zero between two
+	least  time.Duration // that an answer took so far: it is no lapse of a server that always takes so long
+	lapses []lapse       // by the whole time that each answer took
 }
 
 // Watch returns a Server that calls ask until Stop. ask puts one question to the server, and
@@ -38,20 +39,25 @@ func (s *Server) Stop() {
 }
 
 // Since returns what a time that was measured since begin may be too long by: nothing, with a
-// server that answers at once. A nil Server is one.
+// server that answers as quickly as it ever did. A nil Server is one.
 func (s *Server) Since(begin time.Time) (all time.Duration) {
 	if s == nil {
 		return 0
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	var worst time.Duration
+	add := func(took time.Duration) {
+		by := max(took-s.least-quick, 0)
+		worst, all = max(worst, by), all+by
+	}
 	if !s.asked.IsZero() {
-		all = max(time.Since(s.asked)-quick, 0)
+		add(time.Since(s.asked))
 	}
 	for i := len(s.lapses) - 1; i >= 0 && s.lapses[i].at.After(begin); i-- {
-		all += s.lapses[i].by
+		add(s.lapses[i].by)
 	}
-	if all > 0 {
+	if worst >= every/2 {
 		all += every // it may have begun just after an answer
 	}
 	return all
@@ -67,19 +73,29 @@ func (s *Server) run(ctx context.Context, ask func(context.Context)) {
 			return
 		}
 		begin := time.Now()
-		s.note(begin, 0)
+		s.question(begin)
 		ask(ctx)
-		s.note(time.Time{}, time.Since(begin)-quick)
+		s.answer(time.Since(begin))
 		timer.Reset(every)
 	}
 }
 
-// note takes down that a question is under way since then, or that one was answered too late by this.
-func (s *Server) note(asked time.Time, by time.Duration) {
+// question notes that one is under way since then.
+func (s *Server) question(asked time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked = asked
-	if by > 0 {
-		s.lapses = append(s.lapses, lapse{at: time.Now(), by: by})
+}
+
+// answer notes that one took so long.
+func (s *Server) answer(took time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked = time.Time{}
+	if s.least == 0 || took < s.least {
+		s.least = took
+	}
+	if took > quick {
+		s.lapses = append(s.lapses, lapse{at: time.Now(), by: took})
 	}
 }

@@ -34,7 +34,7 @@ func endedBefore(c *trial) {
 	attempt := a.attempt(key)
 	begin := time.Now()
 	lease, err := a.Acquire(ctx, attempt)
-	c.within("Acquire under a context that is over", begin, overrun)
+	c.withinAlone("Acquire under a context that is over", begin, overrun)
 	switch {
 	case lease != nil: // an engine without I/O need not look
 		c.free(lease)
@@ -117,7 +117,7 @@ func (c *trial) endsWith(name string, call func(context.Context) error) {
 	case <-time.After(givenUp):
 		c.Fatalf("%s on a hung engine does not return, %v after its context ended", name, givenUp)
 	}
-	c.within(name+" on a hung engine, beyond its context,", begin.Add(200*time.Millisecond), overrun)
+	c.withinAlone(name+" on a hung engine, beyond its context,", begin.Add(200*time.Millisecond), overrun)
 	switch {
 	case errors.Is(err, errNotConfirmed): // an earlier subscription may serve this one
 	case err == nil && name != "Renew":
@@ -160,7 +160,7 @@ func (c *trial) giveUp(l *lock.Locker, keys []string, within time.Duration) {
 	for range keys {
 		select {
 		case call := <-calls:
-			if lag := c.lag(call.end); call.over > overrun+lag {
+			if lag := c.meter.Since(call.end); call.over > overrun+lag {
 				c.Errorf("an acquire went on for %v after its context ended (%v for a busy machine)", call.over, lag)
 			}
 			if call.err != nil && (call.ended == nil || !errors.Is(call.err, call.ended)) {

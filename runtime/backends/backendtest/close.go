@@ -98,7 +98,7 @@ func closeEndsCalls(c *trial) {
 	for range cap(answers) {
 		_ = receive(c, "a call under way to end after Close", answers) // whatever it says
 	}
-	c.within("a call under way, after Close,", begin, 2*time.Second+slackOfClose)
+	c.withinAlone("a call under way, after Close,", begin, 2*time.Second+slackOfClose)
 }
 
 // A Backend that Lockers share lives as long as the last of them, if it says
@@ -133,7 +133,7 @@ func closeOnHungEngine(c *trial) {
 	if err := receive(c, "Close on a hung engine to end", done); err == nil {
 		c.Error("Close of a Locker that holds a lock says nothing of it")
 	}
-	c.within("Close on a hung engine", begin, 100*time.Millisecond+2*time.Second+slackOfClose)
+	c.withinAlone("Close on a hung engine", begin, 100*time.Millisecond+2*time.Second+slackOfClose)
 }
 
 // Whoever waits is told of Close also while the engine does not answer its last attempt.
@@ -156,7 +156,7 @@ func closeEndsHungWait(c *trial) {
 	begin := time.Now()
 	go func() { _ = l.Close(ctx) }() // an engine that is silent takes nothing back
 	c.is("an acquire that waited", receive(c, "it to end", waiter).err, lock.ErrClosed)
-	c.within("an acquire that waited, after Close,", begin, slackOfClose)
+	c.withinAlone("an acquire that waited, after Close,", begin, slackOfClose)
 }
 
 // slackOfClose is what a Close may take beside its waiting.

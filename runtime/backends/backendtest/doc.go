@@ -41,13 +41,14 @@
 //
 // Every time in the suite derives from the harness: TTL is the lease of the
 // checks that wait for its end, Slack how much later than that the engine may
-// end it. Where the end is not the point, leases are long (a minute, or MaxTTL), so
-// that a busy machine does not see them end, and what is left behind shows. What a
-// check measures may be too long by how late this process was and, where the Backend is
-// a driver.Pinger, by how long its Ping takes meanwhile. The checks of one harness run
-// side by side, 16 at once and each under keys of its own: an engine that counts in
-// seconds takes little longer than one that does not. A few, which count goroutines, run alone at the end: call Run from a test
-// that is not parallel.
+// end it. Where the end is not the point, leases are long (a minute, or MaxTTL),
+// so that a busy machine does not see them end, and what is left behind shows.
+// What a check measures may be too long by how late this process was and, where
+// the Backend is a driver.Pinger, by how much longer than usual its Ping takes
+// meanwhile. The checks of one harness run side by side, 16 at once and each
+// under keys of its own: an engine that counts in seconds takes little longer
+// than one that does not. A few, which count goroutines, run alone at the end:
+// call Run from a test that is not parallel.
 //
 // # Storm
 //

@@ -108,7 +108,7 @@ func (c *trial) exclude(p *lock.Policy) {
 			all.Go(func() {
 				for range times {
 					begin := time.Now()
-					err := l.Do(c.bounded(), p, key, func(ctx context.Context) error {
+					err := l.Do(c.contended(), p, key, func(ctx context.Context) error {
 						if lock.Check(ctx) == nil {
 							total++
 						} else {

@@ -121,7 +121,7 @@ func lockerTokens(c *trial) {
 			all.Go(func() {
 				for range 10 {
 					begin := time.Now()
-					err := l.Do(c.bounded(), c.policy(), key, func(ctx context.Context) error {
+					err := l.Do(c.contended(), c.policy(), key, func(ctx context.Context) error {
 						if lock.Check(ctx) != nil {
 							lost.Add(1) // see late
 							return nil

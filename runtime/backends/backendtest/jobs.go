@@ -82,7 +82,7 @@ func jobsTicks(c *trial) {
 			for tick := range ticks {
 				for n := 0; ; n++ {
 					succeeded := false
-					if c.job(c.bounded(), l, p, key, fmt.Sprint(tick), func(ctx context.Context) error {
+					if c.job(c.contended(), l, p, key, fmt.Sprint(tick), func(ctx context.Context) error {
 						defer r.enter(ctx)()
 						if (tick+i+n)%3 == 0 {
 							return errors.New("the job failed")

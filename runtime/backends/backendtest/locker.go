@@ -57,11 +57,15 @@ func finish(held *lock.Hold) (err error) {
 	return err
 }
 
-// leave is finish of what was not lost, unless its lease was brief and the machine late.
+// leave is finish of what was not lost, unless its lease was brief and the machine late: then
+// its deadline has passed.
 func (c *trial) leave(held *lock.Hold) {
 	c.Helper()
-	begin := time.Now().Add(-time.Second)
-	if err := finish(held); err != nil && !c.late(begin, err) {
+	if held == nil {
+		return // the acquire has failed, which was reported
+	}
+	begin, deadline := time.Now().Add(-time.Second), held.Deadline()
+	if err := finish(held); err != nil && (time.Now().Before(deadline) || !c.late(begin, err)) {
 		c.Errorf("release through a Locker: %v", err)
 	}
 }

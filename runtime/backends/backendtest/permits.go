@@ -36,7 +36,7 @@ func noMore(c *trial) {
 			all.Go(func() {
 				for range times {
 					begin := time.Now()
-					err := l.Do(c.bounded(), c.kind(p), key, func(ctx context.Context) error {
+					err := l.Do(c.contended(), c.kind(p), key, func(ctx context.Context) error {
 						defer r.enter(ctx)()
 						time.Sleep(2 * time.Millisecond)
 						done.Add(1)
@@ -55,14 +55,16 @@ func noMore(c *trial) {
 		c.Errorf("%d of %d sections", d, lockers*goroutines*times)
 	}
 	l := c.kindLocker()
+	var holders []*lock.Hold
 	for range n { // all are there
 		held, err := c.try(l, p, key)
 		if err != nil {
 			c.Fatalf("a permit is lost: %v", err)
 		}
 		defer c.leave(held)
+		holders = append(holders, held)
 	}
-	c.notNow(c.kindLocker(), p, key)
+	c.notNow(c.kindLocker(), p, key, holders...)
 }
 
 // room counts who is inside of it at a time, by a lock that is held still.
@@ -121,15 +123,15 @@ func weights(c *trial) {
 	a, b, key := c.kindLocker(), c.kindLocker(), c.newKey()
 	two, one := lock.Policy{Permits: 3, Weight: 2}, lock.Policy{Permits: 3}
 	_, heavy := c.enter(a.Locker, c.kind(two), key)
-	c.notNow(b, two, key)
-	c.notNow(a, two, key)
+	c.notNow(b, two, key, heavy)
+	c.notNow(a, two, key, heavy)
 	_, light := c.enter(b.Locker, c.kind(one), key)
-	c.notNow(a, one, key)
+	c.notNow(a, one, key, heavy, light)
 	waiting := c.begin(b, two, key)
 	c.waits("one of weight 2", waiting)
 	c.leave(light)
 	c.waits("one of weight 2", waiting)
-	c.notNow(a, one, key) // it would come in before who waits for more
+	c.notNow(a, one, key, heavy) // it would come in before who waits for more
 	c.leave(heavy)
 	c.leave(c.comes("one of weight 2", waiting))
 }
@@ -139,7 +141,7 @@ func smallerNumber(c *trial) {
 	a, b, key := c.kindLocker(), c.kindLocker(), c.newKey()
 	few, many := lock.Policy{Permits: 1}, lock.Policy{Permits: 3}
 	_, one := c.enter(a.Locker, c.kind(many), key)
-	c.notNow(b, few, key)
+	c.notNow(b, few, key, one)
 	_, two := c.enter(b.Locker, c.kind(many), key)
 	waiting := c.begin(a, few, key)
 	c.waits("who knows of one permit", waiting)
@@ -147,7 +149,7 @@ func smallerNumber(c *trial) {
 	c.waits("who knows of one permit", waiting)
 	c.leave(two)
 	last := c.comes("who knows of one permit", waiting)
-	c.notNow(b, many, key)
+	c.notNow(b, many, key, last)
 	c.leave(last)
 	held, err := c.try(b, many, key)
 	if err != nil {
@@ -197,13 +199,14 @@ func allTaken(c *trial) {
 		all = append(all, held)
 	}
 	for range 2 * n {
-		c.notNow(c.kindLocker(), p, key)
+		c.notNow(c.kindLocker(), p, key, all...)
 	}
 	c.leave(all[0])
 	b := c.kindLocker()
 	_, next := c.enter(b.Locker, c.kind(p), key)
-	c.notNow(c.kindLocker(), p, key)
-	for _, held := range append(all[1:], next) {
+	all = append(all[1:], next)
+	c.notNow(c.kindLocker(), p, key, all...)
+	for _, held := range all {
 		c.leave(held)
 	}
 }
@@ -221,7 +224,7 @@ func somePermitsLost(c *trial) {
 	c.lost("Release of a permit after its end", lost.Release(c.bounded(), last(lost)))
 	c.free(kept)
 	_, other := c.enter(b.Locker, c.kind(lock.Policy{Permits: n}), key)
-	c.notNow(c.kindLocker(), lock.Policy{Permits: n}, key)
+	c.notNow(c.kindLocker(), lock.Policy{Permits: n}, key, next, other)
 	c.leave(next)
 	c.leave(other)
 }

@@ -37,16 +37,16 @@ func readersShare(c *trial) {
 	_, one := c.enter(a.Locker, c.kind(reading), key)
 	_, two := c.enter(b.Locker, c.kind(reading), key)
 	_, three := c.enter(b.Locker, c.kind(reading), key)
-	c.notNow(a, writing, key)
-	c.notNow(b, writing, key)
+	c.notNow(a, writing, key, one, two, three)
+	c.notNow(b, writing, key, one, two, three)
 	c.leave(one)
 	c.leave(two)
-	c.notNow(a, writing, key)
+	c.notNow(a, writing, key, three)
 	c.leave(three)
 	_, writer := c.enter(a.Locker, c.kind(writing), key)
-	c.notNow(b, reading, key)
-	c.notNow(a, reading, key)
-	c.notNow(b, writing, key)
+	c.notNow(b, reading, key, writer)
+	c.notNow(a, reading, key, writer)
+	c.notNow(b, writing, key, writer)
 	c.leave(writer)
 	_, one = c.enter(b.Locker, c.kind(reading), key)
 	c.leave(one)
@@ -91,7 +91,7 @@ func writersExclude(c *trial) {
 						}
 					}
 					begin := time.Now()
-					c.done(begin, l.Do(c.bounded(), c.kind(p), key, f))
+					c.done(begin, l.Do(c.contended(), c.kind(p), key, f))
 				}
 			})
 		}
@@ -259,7 +259,7 @@ func downgrades(c *trial) {
 		all.Go(func() {
 			for range times {
 				begin := time.Now()
-				ctx, held, err := l.Acquire(c.bounded(), c.kind(writing), key)
+				ctx, held, err := l.Acquire(c.contended(), c.kind(writing), key)
 				if err != nil {
 					c.Errorf("write: %v", err)
 					return
@@ -325,9 +325,7 @@ func reenteredReader(c *trial) {
 	c.within("a writer after the last reader", begin, c.steady()/2) // long before a lease that was renewed ends
 	begin = time.Now()
 	time.Sleep(c.steady())
-	if lock.Check(ctx) == nil {
-		c.notNow(l, reading, key)
-	}
+	c.notNow(l, reading, key, held)
 	c.leaveKept(ctx, begin, c.steady(), held)
 }
 

@@ -210,7 +210,7 @@ func lockerReleasesLater(c *trial) {
 	if err != nil {
 		c.Errorf("Do, whose release had no answer: %v", err)
 	}
-	c.within("the release, which is bounded,", begin, time.Second+overrun)
+	c.withinAlone("the release, which is bounded,", begin, time.Second+overrun)
 	faults.Heal()
 	c.allFree([]string{key}, "a release without an answer")
 }

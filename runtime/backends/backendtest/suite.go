@@ -2,9 +2,11 @@ package backendtest
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/lockgen/lockgen/internal/lagmeter"
 	"github.com/lockgen/lockgen/runtime/driver"
@@ -82,6 +84,9 @@ type suite struct {
 	held   *int // goroutines that many holds had, once that is known
 }
 
+// soon is how long a check waits for what must happen, before it fails.
+func (s *suite) soon() time.Duration { return 10*time.Second + 6*(s.h.TTL+s.h.Slack) }
+
 // runBesideEachOther runs the checks that need not be alone, and beside them a Backend that asks
 // how late the engine is.
 func (s *suite) runBesideEachOther(t *testing.T, r *report) {
@@ -91,10 +96,20 @@ func (s *suite) runBesideEachOther(t *testing.T, r *report) {
 	}
 	defer func() { _ = b.Close() }() // what Close says is asked by others
 	if p, ok := b.(driver.Pinger); ok {
-		s.server = lagmeter.Watch(func(ctx context.Context) { _ = p.Ping(ctx) })
+		s.server = lagmeter.Watch(func(ctx context.Context) { s.ping(ctx, t, p) })
 		defer s.server.Stop()
 	}
 	s.runAll(t, r, false)
+}
+
+// ping asks whether the engine answers, which it must: a Ping that hangs would excuse all that is late.
+func (s *suite) ping(ctx context.Context, t *testing.T, p driver.Pinger) {
+	ctx, cancel := context.WithTimeout(ctx, s.soon())
+	defer cancel()
+	_ = p.Ping(ctx)
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		t.Errorf("Ping has not answered within %v", s.soon())
+	}
 }
 
 // runAll runs the checks that run alone, or the others. The suite bounds by

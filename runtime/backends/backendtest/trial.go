@@ -43,16 +43,18 @@ func (c *trial) newKey() string {
 	return c.h.Key(fmt.Sprintf("%s:%d", c.prefix, c.names.Add(1)))
 }
 
-// soon is how long a check waits for what must happen, before it fails.
-func (c *trial) soon() time.Duration { return 10*time.Second + 6*(c.h.TTL+c.h.Slack) }
-
 // over is how long after its last renewal a lease has surely ended, as another
 // sees it.
 func (c *trial) over() time.Duration { return c.h.TTL + c.h.Slack }
 
-// bounded returns a context for calls that must not hang. They may wait for many sections of others.
-func (c *trial) bounded() context.Context {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context()), 4*c.soon())
+// bounded returns a context for calls that must not hang.
+func (c *trial) bounded() context.Context { return c.endsAfter(c.soon()) }
+
+// contended returns a context for calls that must not hang, but wait for many sections of others.
+func (c *trial) contended() context.Context { return c.endsAfter(4 * c.soon()) }
+
+func (c *trial) endsAfter(d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context()), d)
 	c.Cleanup(cancel)
 	return ctx
 }
@@ -188,8 +190,18 @@ func (c *trial) lag(begin time.Time) time.Duration {
 // that has time.
 func (c *trial) within(what string, begin time.Time, limit time.Duration) {
 	c.Helper()
-	took := time.Since(begin)
-	if lag := c.lag(begin); took > limit+lag {
+	c.withinOr(what, begin, limit, c.lag(begin))
+}
+
+// withinAlone is within for what must not wait for the engine, however late that is.
+func (c *trial) withinAlone(what string, begin time.Time, limit time.Duration) {
+	c.Helper()
+	c.withinOr(what, begin, limit, c.meter.Since(begin))
+}
+
+func (c *trial) withinOr(what string, begin time.Time, limit, lag time.Duration) {
+	c.Helper()
+	if took := time.Since(begin); took > limit+lag {
 		c.Errorf("%s took %v; at most %v is right (and %v for a busy machine)", what, took, limit, lag)
 	}
 }

@@ -115,7 +115,7 @@ func allAreServed(c *trial) {
 		for range goroutines {
 			all.Go(func() {
 				begin := time.Now()
-				err := l.Do(c.bounded(), c.policy(), key, func(context.Context) error { return nil })
+				err := l.Do(c.contended(), c.policy(), key, func(context.Context) error { return nil })
 				c.done(begin, err)
 			})
 		}
