@@ -46,8 +46,9 @@ func TestConformanceCluster(t *testing.T) {
 		}))
 }
 
-// hasty are the groups of behaviours that bound how long a call goes on after its context.
-var hasty = []string{"Cancellation", "Close", "Leaks", "Replies", "Waiting"}
+// hasty are the groups of behaviours that bound how long a call goes on after its context, and the one
+// that acquires which are sent again must not break.
+var hasty = []string{"Cancellation", "Close", "Exclusion", "Leaks", "Replies", "Waiting"}
 
 // conformance is the harness of servers, whose primaries are at addrs and whose
 // clients are made as options says.

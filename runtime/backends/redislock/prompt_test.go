@@ -75,6 +75,7 @@ func TestCallsOfTheirCallers(t *testing.T) {
 // who would ask again on another connection.
 func TestPromptServerFallsSilent(t *testing.T) {
 	t.Parallel()
+	const limit = 10 * ownLimit // a timer for the caller is late on a busy machine
 	for name, gives := range map[string]func(context.Context) (context.Context, context.CancelFunc){
 		"a caller who gives up": func(ctx context.Context) (context.Context, context.CancelFunc) {
 			ctx, cancel := context.WithCancel(ctx)
@@ -97,16 +98,16 @@ func TestPromptServerFallsSilent(t *testing.T) {
 			_ = b.do(t.Context(), releaseCall(t, "a", newID(), freeing{}))
 			resting(t, b)
 			b.prompt.Store(true) // also on a machine that was busy
-			b.limit = ownLimit
+			b.limit = limit
 			silent.Store(true)
 			ctx, cancel := gives(t.Context())
 			defer cancel()
 			begin := time.Now()
 			err := b.do(ctx, releaseCall(t, "a", newID(), freeing{}))
-			if took := time.Since(begin); took > ownLimit+meter.Since(begin)+20*time.Millisecond {
+			if took := time.Since(begin); took > limit+meter.Since(begin)+20*time.Millisecond {
 				t.Errorf("it took %v", took)
 			}
-			if late := meter.Since(begin) > 0; !errors.Is(err, errNoAnswer) || ctx.Err() != nil && !errors.Is(err, context.Canceled) && !late {
+			if late := meter.Since(begin) > limit/2; !errors.Is(err, errNoAnswer) || ctx.Err() != nil && !errors.Is(err, context.Canceled) && !late {
 				t.Errorf("err = %v", err) // a late timer ends the context behind the call
 			}
 			if b.prompt.Load() {

@@ -35,7 +35,7 @@ func (o *others) block(ctx context.Context, key string) error {
 // take has n clients, of whom client(i) returns what runs a section of the i-th under the lock, take total
 // sections, and returns how many each had.
 func take(t testing.TB, n int, total int64, length time.Duration, client func(i int) func(ctx context.Context, section func())) (each []int64) {
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	var inside, left atomic.Int64
 	left.Store(total)
@@ -67,6 +67,9 @@ func take(t testing.TB, n int, total int64, length time.Duration, client func(i 
 		})
 	}
 	all.Wait()
+	if n := left.Load(); n > 0 {
+		t.Fatalf("%d of %d sections did not come in time: the clients had %v", n, total, each)
+	}
 	return each
 }
 
@@ -99,8 +102,10 @@ func (s *site) fair(n, m int) {
 			}
 		}
 		o := s.others()
+		limit, cancel := context.WithTimeout(s.t.Context(), 2*patience) // the others' end would break the connection
+		s.t.Cleanup(cancel)
 		return func(_ context.Context, section func()) {
-			if o.block(s.t.Context(), "k") == nil {
+			if o.block(limit, "k") == nil {
 				section()
 			}
 			o.free("k")
@@ -140,7 +145,8 @@ func TestPlaceThatIsGivenUp(t *testing.T) {
 			time.Sleep(20 * time.Millisecond)
 			begin := time.Now()
 			require.NoError(t, b.Undo(t.Context(), a))
-			require.Less(t, time.Since(begin), 2*time.Second+meter.Since(begin)) // some statements, and no wait: that would be for 2.5 s at least
+			// Some statements, and no wait, which would be for 2.5 s at least.
+			require.Less(t, time.Since(begin), 2*time.Second+meter.Since(begin))
 			o.free("k")
 			s.requireFree("k")
 		}

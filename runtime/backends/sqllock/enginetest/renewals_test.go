@@ -44,11 +44,13 @@ func (w *watched) renewedAtOnce(t testing.TB, n int, b *sqllock.Backend, leases 
 	loose := w.stick()
 	defer loose()
 	renewed := make(chan error, 1)
-	go func() { renewed <- errors.Join(b.RenewAll(t.Context(), leases, ttls)...) }()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	go func() { renewed <- errors.Join(b.RenewAll(ctx, leases, ttls)...) }()
 	// A statement is sent again after 3 s: later so many of one lease could be stuck.
 	require.Eventually(t, func() bool { return w.holds() >= n }, 10*time.Second, time.Millisecond)
 	loose()
-	require.NoError(t, <-renewed)
+	require.NoError(t, <-renewed, "the renewals")
 }
 
 // Locks that are no mutexes are renewed side by side: one after the other they would wait for each
