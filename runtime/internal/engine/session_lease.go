@@ -117,7 +117,7 @@ func (l *Lease) ReleaseBy(ctx context.Context, free func(context.Context) (had, 
 		return errNotHeld
 	}
 	had, mayHaveRun, err := free(ctx)
-	if mayHaveRun {
+	if mayHaveRun && !over {
 		l.freeing.Store(true)
 	}
 	if err != nil {
@@ -125,8 +125,10 @@ func (l *Lease) ReleaseBy(ctx context.Context, free func(context.Context) (had, 
 	}
 	l.Close()
 	l.on.Settle(l.Acquisition.ID)
-	switch again := l.freeing.Swap(false); {
-	case !had && !again: // else it was we who freed it
+	switch {
+	case l.freeing.Swap(false): // it was we who freed it; or the session, for which it is over meanwhile
+		return nil
+	case !had:
 		return errGone
 	case over:
 		return errOver

@@ -154,6 +154,11 @@ func TestReleaseBy(t *testing.T) {
 		require.NoError(t, release(undone, true, false, nil))
 		require.ErrorIs(t, release(undone, true, false, nil), driver.ErrLost, "it was released already")
 
+		leaving := take("p:7")
+		require.ErrorIs(t, release(leaving, true, true, errAway), errAway)
+		leaving.End() // as the session does that undoes it
+		require.NoError(t, release(leaving, false, false, nil))
+
 		refused := take("p:4")
 		require.ErrorIs(t, release(refused, false, false, errAway), errAway)
 		require.ErrorIs(t, release(refused, false, false, nil), driver.ErrLost)
@@ -164,5 +169,10 @@ func TestReleaseBy(t *testing.T) {
 		require.True(t, one.Owes(), "it has lapsed")
 		require.ErrorIs(t, release(late, true, false, nil), driver.ErrLost)
 		require.False(t, one.Owes())
+
+		silent := take("p:8")
+		pass(time.Second)
+		require.ErrorIs(t, release(silent, true, true, errAway), errAway)
+		require.ErrorIs(t, release(silent, false, false, nil), driver.ErrLost, "it was over before it was released")
 	})
 }
