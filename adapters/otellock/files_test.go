@@ -38,7 +38,7 @@ func exported(t *testing.T) map[string]string {
 	for kind := lock.Acquired; kind <= lock.OutageBegan; kind++ {
 		o.Observe(t.Context(), lock.Event{Kind: kind, Policy: buy, Err: lock.ErrUnavailable})
 	}
-	all, waits := make(chan struct{}), make(chan struct{})
+	all := make(chan struct{})
 	go func() {
 		defer close(all)
 		_, second, err := l.Acquire(t.Context(), buy, "shop:1")
@@ -46,13 +46,7 @@ func exported(t *testing.T) map[string]string {
 			second.Release(nil)
 		}
 	}()
-	go func() {
-		defer close(waits)
-		for len(l.Snapshot().Waiters) == 0 {
-			time.Sleep(time.Millisecond)
-		}
-	}()
-	<-waits
+	require.Eventually(t, func() bool { return len(l.Snapshot().Waiters) > 0 }, time.Minute, time.Millisecond)
 	t.Cleanup(func() { <-all })
 
 	metrics := map[string]string{}

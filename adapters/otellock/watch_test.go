@@ -7,19 +7,27 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/metric"
 
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
 )
 
+// watched returns a Locker that is watched, and where its metrics go.
+func watched(t *testing.T) (*sink, *lock.Locker, metric.Registration) {
+	t.Helper()
+	s := newSink()
+	o := s.observer(t)
+	l := lock.New(memlock.New(), &lock.Options{Observer: o})
+	watching, err := o.Watch(l)
+	require.NoError(t, err)
+	return s, l, watching
+}
+
 func TestWatchCountsHoldsAndWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSink()
-		o := s.observer(t)
-		l := lock.New(memlock.New(), &lock.Options{Observer: o})
+		s, l, watching := watched(t)
 		defer l.Close(context.Background())
-		watching, err := o.Watch(l)
-		require.NoError(t, err)
 		_, held, err := l.Acquire(t.Context(), buy, "shop:1")
 		require.NoError(t, err)
 		for range 3 {
@@ -37,12 +45,8 @@ func TestWatchCountsHoldsAndWaiters(t *testing.T) {
 
 func TestWatchTellsTheOldest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSink()
-		o := s.observer(t)
-		l := lock.New(memlock.New(), &lock.Options{Observer: o})
+		s, l, _ := watched(t)
 		defer l.Close(context.Background())
-		_, err := o.Watch(l)
-		require.NoError(t, err)
 		for _, key := range []string{"shop:1", "shop:2"} {
 			_, held, err := l.Acquire(t.Context(), buy, key)
 			require.NoError(t, err)
@@ -59,12 +63,8 @@ func TestWatchTellsTheOldest(t *testing.T) {
 // Leaders hold, and candidates wait, for as long as their processes live.
 func TestLeadersAreNeverTheOldest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSink()
-		o := s.observer(t)
-		l := lock.New(memlock.New(), &lock.Options{Observer: o})
+		s, l, _ := watched(t)
 		defer l.Close(context.Background())
-		_, err := o.Watch(l)
-		require.NoError(t, err)
 		for range 2 {
 			go l.Lead(t.Context(), &lock.Policy{Method: "Shop.Lead", Leader: true}, "shop", func(ctx context.Context) error {
 				<-ctx.Done()
