@@ -62,7 +62,7 @@ STATICCHECK  = $$(GOWORK=off go -C tools tool -n staticcheck)
 
 .DEFAULT_GOAL := help
 .PHONY: api browser lint/api help demo quick test test/all lint lint/tree lint/vet lint/staticcheck
-.PHONY: generate check measure fuzz interop javabeside newcomer reproducible release bench plots sim sim/several sim/mutants sim/peers soak soak/mutants storm storm/root storm/nested storm/some crossing downgrades holds deadlocks quorum/engines quorum/restarts failover/kills record spec spec/short spec/more spec/graph spec/histories nightly servers FORCE
+.PHONY: generate check measure fuzz interop javabeside newcomer reproducible release bench bench/generate plots sim sim/several sim/mutants sim/peers soak soak/mutants storm storm/root storm/nested storm/some crossing downgrades holds deadlocks quorum/engines quorum/restarts failover/kills record spec spec/short spec/more spec/graph spec/histories nightly servers FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -191,6 +191,9 @@ bench: ## measure beside other lock libraries (BACKEND=etcd or quorum, BENCHFLAG
 	scripts/install-servers $(or $(DEMOSERVER),redis)
 	cd bench && GOWORK=off go run $(or $(BENCH_OF_$(BACKEND)),. $(if $(BACKEND),-engine $(BACKEND))) $(BENCHFLAGS)
 
+bench/generate: # lockgen beside other generators; in short unless BENCHFLAGS says otherwise
+	cd bench && GOWORK=off go run ./generate $(or $(BENCHFLAGS),-runs 1 -peers moq -packages 6 -wide 20)
+
 # What docs/plots shows: what is between processes, and what a process holds.
 PLOTTED := solo,many8,many,hot8,hot,hot256,hot8x8,1ms8x8,procs2,procs8,procs32,procs64
 
@@ -301,7 +304,7 @@ browser: ## look at the debug page in a real browser (chromium, 300 MB)
 	scripts/install-servers chromium
 	GOWORK=off go test -C runtime/debug/locks/browsertest -count=1 -timeout 5m -v ./...
 
-NIGHTLY := 'test RACED=all' sim/several 'sim SEEDS=4000 SEED='$$(date +%s) sim/mutants 'soak SOAKTIME=10m' soak/mutants 'storm STORMTIME=1m' holds 'test PKG=./runtime/internal/record GOTESTFLAGS=-seeds=100' 'fuzz FUZZTIME=1m' interop javabeside spec/more spec/graph 'spec/histories SOAKTIME=1m' crossing downgrades deadlocks quorum/engines quorum/restarts failover/kills 'bench BACKEND=quorum' browser newcomer reproducible
+NIGHTLY := 'test RACED=all' sim/several 'sim SEEDS=4000 SEED='$$(date +%s) sim/mutants 'soak SOAKTIME=10m' soak/mutants 'storm STORMTIME=1m' holds 'test PKG=./runtime/internal/record GOTESTFLAGS=-seeds=100' 'fuzz FUZZTIME=1m' interop javabeside spec/more spec/graph 'spec/histories SOAKTIME=1m' crossing downgrades deadlocks quorum/engines quorum/restarts failover/kills 'bench BACKEND=quorum' bench/generate browser newcomer reproducible
 
 nightly: ## what takes long: faults at random, mutants, fuzz targets, other clients in full
 	@failed=; for target in $(NIGHTLY); do $(MAKE) $$target || failed="$$failed $$target"; done; \

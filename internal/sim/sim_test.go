@@ -31,25 +31,25 @@ func TestEpisodes(t *testing.T) {
 	}
 }
 
-// playShort plays 150 seeds, and 40 of them again in another order of processes: what
+// playShort plays 90 seeds, and 20 of them again in another order of processes: what
 // happens in an episode depends on its seed alone. Then it plays some that have found a mistake.
 func playShort(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "sim")
 	if err := launch.Build(".", binary, os.Stderr); err != nil {
 		t.Fatal(err)
 	}
-	all := play(t, binary, Options{First: 1, Count: 150})
-	again := append(play(t, binary, Options{First: 21, Count: 20}), play(t, binary, Options{First: 1, Count: 20})...)
-	if len(all) != 150 || len(again) != 40 {
-		t.Fatalf("%d and %d episodes, not 150 and 40", len(all), len(again))
+	all := play(t, binary, Options{First: 1, Count: 90})
+	again := append(play(t, binary, Options{First: 11, Count: 10}), play(t, binary, Options{First: 1, Count: 10})...)
+	if len(all) != 90 || len(again) != 20 {
+		t.Fatalf("%d and %d episodes, not 90 and 20", len(all), len(again))
 	}
 	_, err := goruntime.Overlay(t.TempDir())
 	for i, line := range again {
-		if first := all[(i+20)%40]; err == nil && line != first {
+		if first := all[(i+10)%20]; err == nil && line != first {
 			t.Errorf("not repeated:\n%s\n%s", first, line)
 		}
 	}
-	play(t, binary, Options{First: 1, Count: 20, Choice: Choice{Engine: "redis", Sticky: true}})
+	play(t, binary, Options{First: 1, Count: 10, Choice: Choice{Engine: "redis", Sticky: true}})
 	for _, found := range []struct {
 		seed   uint64
 		choice Choice
@@ -68,7 +68,7 @@ func playShort(t *testing.T) {
 		play(t, binary, Options{First: found.seed, Count: 1, Choice: found.choice})
 	}
 	for _, engine := range []string{"quorum", "failover", "sharded"} {
-		play(t, binary, Options{First: 1, Count: 6, Choice: Choice{Engine: engine}})
+		play(t, binary, Options{First: 1, Count: 3, Choice: Choice{Engine: engine}})
 	}
 }
 

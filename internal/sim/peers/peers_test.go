@@ -27,7 +27,7 @@ func TestEpisodes(t *testing.T) {
 }
 
 // known are faults of the other libraries that one episode in eight shows at least: if
-// some 60 seeds don't, the simulation is blind. What each is stands in doc.go, with the
+// some 30 seeds don't, the simulation is blind. What each is stands in doc.go, with the
 // rarer ones.
 var known = map[string][]Oracle{
 	"redsync":     {Stale, Late, Polling, WrongError},
@@ -40,7 +40,7 @@ func playShort(t *testing.T) {
 	if err := launch.Build(".", binary, os.Stderr); err != nil {
 		t.Fatal(err)
 	}
-	order := Order{First: 1, Count: 60}
+	order := Order{First: 1, Count: 30}
 	for _, p := range All {
 		order.Peers = append(order.Peers, p.Name())
 	}
