@@ -168,7 +168,7 @@ func TestNothingOfAStickyLockIsLeft(t *testing.T) {
 	server := testserver.StartRedis(t)
 	b, key := New(newClient(t, server.Addr())), newKey(t)
 	l, other := lockerOn(t, b), newLocker(t, server.Addr())
-	p := sticky(100 * time.Millisecond)
+	p := sticky(time.Second)
 	used(t, server, l, p, key, 10)
 	_, held := acquire(t, other, nil, key)
 	wantIs(t, refused(t, l, &lock.Policy{Try: true, Sticky: p.Sticky}, key), lock.ErrNotAcquired)
