@@ -42,7 +42,9 @@ func (l *Locker) Close(ctx context.Context) error {
 		err = errors.Join(err, &Error{Op: "close", Err: fmt.Errorf("%d locks, or requests for one, could not be given back, and may stay until their leases end: %w", n, ctx.Err())})
 	}
 	l.watchdog.halt()
-	l.known.end(ctx)
+	for _, r := range l.known {
+		r.end(ctx)
+	}
 	for _, b := range l.backends {
 		err = errors.Join(err, b.Close())
 	}

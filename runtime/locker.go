@@ -41,9 +41,9 @@ type Locker struct {
 	watchdog watchdog
 	outages  outages
 	cleanup  cleanup
-	known    registrations // at the engines that keep who their Lockers are
-	waits    *nestedWaits  // of the process
-	notes    noteWork
+	known    map[string]*registration // by the backend's name: at the engines that keep who their Lockers are
+	waits    *nestedWaits             // of the process
+	notes    *noteWork
 
 	closed atomic.Bool        // no new acquire begins
 	forced atomic.Bool        // Close has waited long enough: nothing is held any more

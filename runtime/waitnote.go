@@ -72,30 +72,39 @@ type statement struct {
 
 // noteWork counts the goroutines of one Locker that put and read notes. Close waits for them.
 type noteWork struct {
-	ctx  context.Context // of what they ask the engine for after the call that they are about
-	stop context.CancelFunc
+	open  context.Context // ends when Close waits for them
+	close context.CancelFunc
+	ctx   context.Context // of what they ask the engine for after the call that they are about
+	stop  context.CancelFunc
 
-	mu    sync.Mutex
-	ended bool
-	work  sync.WaitGroup
+	mu   sync.Mutex // guards the end of open
+	work sync.WaitGroup
+}
+
+func newNoteWork() *noteWork {
+	n := &noteWork{}
+	n.ctx, n.stop = context.WithCancel(context.Background())
+	n.open, n.close = context.WithCancel(n.ctx)
+	return n
 }
 
 // begin reports whether a goroutine may begin, which must call work.Done.
 func (n *noteWork) begin() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !n.ended {
-		n.work.Add(1)
+	if n.open.Err() != nil {
+		return false
 	}
-	return !n.ended
+	n.work.Add(1)
+	return true
 }
 
 // end waits for them, and no longer than until ctx ends for the engine.
 func (n *noteWork) end(ctx context.Context) {
-	n.mu.Lock()
-	n.ended = true
-	n.mu.Unlock()
 	defer context.AfterFunc(ctx, n.stop)()
+	n.mu.Lock()
+	n.close()
+	n.mu.Unlock()
 	n.work.Wait()
 	n.stop()
 }
