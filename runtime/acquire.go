@@ -89,7 +89,7 @@ type acquireOp struct {
 	end         time.Time           // of the policy's wait
 	acquisition *driver.Acquisition // of the lease that it makes
 	late        bool                // a grant of it came too late: with Sticky, it asks for the whole ttl
-	reserved    *heldLease          // of an op of tryInBatch
+	reserved    *heldLease          // of an op that reserve has made
 	deadlock    error               // that its wait has found
 	untold      error               // why the engine tells it of no release
 }

@@ -36,6 +36,7 @@ func (l *Locker) tryInBatch(ctx context.Context, b driver.BatchAcquirer, reqs []
 			tried[i].err = err
 			break
 		}
+		op.prepare()
 		ops, as = append(ops, op), append(as, op.acquisition)
 	}
 	if len(ops) == 0 {
@@ -52,17 +53,17 @@ func (l *Locker) tryInBatch(ctx context.Context, b driver.BatchAcquirer, reqs []
 		errs = repeated(fmt.Errorf("%w: AcquireAll broke its contract: a lease or an error for each", ErrIndeterminate), len(as))
 	}
 	for i, op := range ops {
+		if errs[i] != nil {
+			op.entry.heard(errs[i])
+		}
 		tried[i] = l.conclude(op, leases[i], errs[i])
 	}
 	return tried
 }
 
 // reserve makes this goroutine the one that is busy with r's key, unless another call of
-// this process holds or wants the key. Its acquisition is ready to be sent.
+// this process holds or wants the key. conclude must follow.
 func (l *Locker) reserve(ctx context.Context, r Request, end time.Time) (*acquireOp, error) {
-	if err := l.vet(r.Policy, r.Key); err != nil {
-		return nil, err
-	}
 	s, err := l.admit(ctx, r.Key)
 	if err != nil {
 		return nil, err
@@ -76,16 +77,13 @@ func (l *Locker) reserve(ctx context.Context, r Request, end time.Time) (*acquir
 		l.leave(s)
 		return nil, because(ErrNotAcquired, errHeld)
 	}
-	op := &acquireOp{locker: l, entry: e, hold: h, ctx: ctx, end: end, acquisition: &fresh.lease.acquisition, reserved: &fresh.lease}
-	op.prepare()
-	return op, nil
+	return &acquireOp{locker: l, entry: e, hold: h, ctx: ctx, end: end, acquisition: &fresh.lease.acquisition, reserved: &fresh.lease}, nil
 }
 
 // conclude does with the answer to op what compete and takeOne do.
 func (l *Locker) conclude(op *acquireOp, lease driver.Lease, err error) attempt {
 	e, h := op.entry, op.hold
 	if err != nil {
-		e.heard(err)
 		told := op.explain(err) // before the entry is given up
 		l.stopCompeting(op, err)
 		err = told

@@ -259,7 +259,7 @@ func (c *Cond) takeAgain(f, innermost *frame, s *shard, old *hold) error {
 	if innermost == f {
 		innermost = f.outer
 	}
-	h, err := l.take(again, innermost, s, &p, c.key, time.Time{}, kept)
+	h, err := l.take(again, innermost, s, &p, c.key, time.Time{})
 	if err != nil {
 		old.lost.Store(&errNotBack)
 		old.endLost(errNotBack)

@@ -84,7 +84,7 @@ func (l *Locker) Acquire(ctx context.Context, p *Policy, key string) (context.Co
 		return ctx, nil, l.reject(ctx, p, key, called, err)
 	}
 	l.noteOrders(ctx, outer, p, key)
-	h, err := l.take(ctx, outer, s, p, key, l.waitEnd(p), kept)
+	h, err := l.take(ctx, outer, s, p, key, l.waitEnd(p))
 	if err != nil {
 		l.leave(s)
 		return ctx, nil, l.reject(ctx, p, key, called, err)

@@ -258,14 +258,12 @@ func (l *Locker) observeOutage(kind EventKind, backend string, d time.Duration, 
 }
 
 // observeWaiting notes that the call under ctx, which h is for, queues for key.
-// The Observer hears it once, and of a trial once that is kept.
+// The Observer hears it once.
 func (h *hold) observeWaiting(ctx context.Context, key string) {
 	if h.waited {
 		return
 	}
-	if h.waited = true; h.trial.Load() != int32(kept) {
-		return
-	}
+	h.waited = true
 	if o := h.locker.observer; o != nil {
 		o.Observe(ctx, Event{Kind: Waiting, Policy: h.policy, Key: key})
 	}

@@ -25,11 +25,10 @@ const (
 	maxConflicts = 3
 )
 
-// trial says what becomes of a lock that takeTogether asks for. Each is asked for by a goroutine
-// that goes through the local queue like any other call. To make this process busy with all keys
-// before the first is asked for, as a batch does, would keep other calls from keys that nobody
-// asks for yet, and to begin the holds when all are answered would leave the first ones without
-// renewals meanwhile.
+// trial says what becomes of a lock that takeTogether asks for. Where the engine is asked for each,
+// to make this process busy with all keys before the first is asked for, as a batch does, would keep
+// other calls from keys that nobody asks for yet, and to begin the holds when all are answered would
+// leave the first ones without renewals meanwhile.
 type trial int32
 
 const (
@@ -44,16 +43,7 @@ func (h *hold) tries() bool { return h.policy.Try || h.trial.Load() != int32(kep
 
 // keep ends the trial of h, which the Observer may hear of from now on. It reports false if
 // h was lost before.
-func (h *hold) keep(ctx context.Context) bool {
-	if !h.trial.CompareAndSwap(int32(trying), int32(kept)) {
-		return false
-	}
-	if h.waited { // for the answer to another goroutine
-		h.waited = false
-		h.observeWaiting(ctx, h.entry.id.key)
-	}
-	return true
-}
+func (h *hold) keep() bool { return h.trial.CompareAndSwap(int32(trying), int32(kept)) }
 
 // hides reports whether the Observer must not hear what has become of h.
 func (h *hold) hides(kind EventKind) bool {
@@ -115,7 +105,7 @@ func (l *Locker) takeTogether(ctx context.Context, all *Hold, reqs []Request, en
 	n := 0
 	for ; n < run && tried[n].err == nil; n++ {
 		one := tried[n].held
-		if !one.frame.hold().keep(ctx) {
+		if !one.frame.hold().keep() {
 			break
 		}
 		l.observeHold(ctx, one.frame.hold(), called)
@@ -153,8 +143,14 @@ func (l *Locker) try(ctx context.Context, reqs []Request, ends []time.Time) []at
 		if failed.Load() < int64(i) {
 			return
 		}
-		one := &tried[i]
-		if one.held, one.err = l.takeOne(ctx, nil, nil, reqs[i], ends[i], trying); one.err == nil {
+		op, err := l.reserve(ctx, reqs[i], ends[i])
+		if err == nil {
+			lease, err := op.run()
+			tried[i] = l.conclude(op, lease, err)
+		} else {
+			tried[i].err = err
+		}
+		if tried[i].err == nil {
 			return
 		}
 		for first := failed.Load(); int64(i) < first && !failed.CompareAndSwap(first, int64(i)); first = failed.Load() {
