@@ -9,33 +9,19 @@ import (
 )
 
 // outages are the backends at which renewals fail. The Observer hears when one begins and when
-// it ends, in this order, from one goroutine at a time, which has no mutex: an Observer that
-// takes its time holds nobody else up.
+// it ends, in this order. It is told without a mutex: an Observer that takes its time holds up
+// nobody at another backend.
 type outages struct {
-	any     atomic.Bool // there is one: a grant needs no mutex to see that there is none
-	mu      sync.Mutex  // guards the rest
-	since   map[string]time.Time
-	untold  []func()
-	telling bool // a goroutine tells what is untold
+	any atomic.Bool // there is one: a grant needs no mutex to see that there is none
+	mu  sync.Mutex  // guards the rest
+	at  map[string]*outage
 }
 
-// unlockAndTell unlocks o.mu and has the Observer told, by tell, after what is untold.
-func (o *outages) unlockAndTell(tell func()) {
-	o.untold = append(o.untold, tell)
-	if o.telling {
-		o.mu.Unlock()
-		return
-	}
-	o.telling = true
-	for len(o.untold) > 0 {
-		next := o.untold[0]
-		o.untold = o.untold[1:]
-		o.mu.Unlock()
-		next()
-		o.mu.Lock()
-	}
-	o.telling = false
-	o.mu.Unlock()
+// outage is in the table until the Observer has heard of its end.
+type outage struct {
+	since time.Time
+	told  chan struct{} // closed when the Observer has heard of the beginning
+	over  bool
 }
 
 // noteRenewals notes errs, the results of one round of renewals at the backend of this name.
@@ -46,16 +32,19 @@ func (l *Locker) noteRenewals(backend string, errs []error) {
 	}
 	o := &l.outages
 	o.mu.Lock()
-	if _, known := o.since[backend]; known {
+	if o.at[backend] != nil {
 		o.mu.Unlock()
 		return
 	}
-	if o.since == nil {
-		o.since = map[string]time.Time{}
+	if o.at == nil {
+		o.at = map[string]*outage{}
 	}
-	o.since[backend] = time.Now()
+	begun := &outage{since: time.Now(), told: make(chan struct{})}
+	o.at[backend] = begun
 	o.any.Store(true)
-	o.unlockAndTell(func() { l.observeOutage(OutageBegan, backend, 0, errs[len(errs)-1]) })
+	o.mu.Unlock()
+	l.observeOutage(OutageBegan, backend, 0, errs[len(errs)-1])
+	close(begun.told)
 }
 
 // endOutage ends the outage at the backend of this name, if there is one.
@@ -65,22 +54,27 @@ func (l *Locker) endOutage(backend string) {
 		return
 	}
 	o.mu.Lock()
-	since, known := o.since[backend]
-	if !known {
+	ended := o.at[backend]
+	if ended == nil || ended.over {
 		o.mu.Unlock()
 		return
 	}
-	delete(o.since, backend)
-	o.any.Store(len(o.since) > 0)
-	lasted := time.Since(since)
-	o.unlockAndTell(func() { l.observeOutage(OutageEnded, backend, lasted, nil) })
+	ended.over = true
+	lasted := time.Since(ended.since)
+	o.mu.Unlock()
+	<-ended.told
+	l.observeOutage(OutageEnded, backend, lasted, nil)
+	o.mu.Lock()
+	delete(o.at, backend)
+	o.any.Store(len(o.at) > 0)
+	o.mu.Unlock()
 }
 
 // endOutages ends them all. Nothing is renewed any more.
 func (l *Locker) endOutages() {
 	o := &l.outages
 	o.mu.Lock()
-	names := slices.Collect(maps.Keys(o.since))
+	names := slices.Collect(maps.Keys(o.at))
 	o.mu.Unlock()
 	for _, name := range names {
 		l.endOutage(name)
