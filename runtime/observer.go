@@ -111,42 +111,31 @@ const (
 	PermitsDiffer
 )
 
+var eventNames = [...]string{
+	Acquired:      "acquired",
+	Waiting:       "waiting",
+	Waited:        "waited",
+	HandedOff:     "handed off",
+	Reentered:     "re-entered",
+	Rejected:      "rejected",
+	Renewed:       "renewed",
+	RenewalFailed: "renewal failed",
+	Lost:          "lost",
+	Released:      "released",
+	OutageBegan:   "outage began",
+	OutageEnded:   "outage ended",
+	Unclosed:      "unclosed",
+	OrderCycle:    "order cycle",
+	PermitsDiffer: "permits differ",
+}
+
 // String returns the kind as it stands in logs and metrics: "acquired",
 // "renewal failed".
 func (k EventKind) String() string {
-	switch k {
-	case Acquired:
-		return "acquired"
-	case Waiting:
-		return "waiting"
-	case Waited:
-		return "waited"
-	case HandedOff:
-		return "handed off"
-	case Reentered:
-		return "re-entered"
-	case Rejected:
-		return "rejected"
-	case Renewed:
-		return "renewed"
-	case RenewalFailed:
-		return "renewal failed"
-	case Lost:
-		return "lost"
-	case Released:
-		return "released"
-	case OutageBegan:
-		return "outage began"
-	case OutageEnded:
-		return "outage ended"
-	case Unclosed:
-		return "unclosed"
-	case OrderCycle:
-		return "order cycle"
-	case PermitsDiffer:
-		return "permits differ"
+	if k < Acquired || int(k) >= len(eventNames) {
+		return "unknown"
 	}
-	return "unknown"
+	return eventNames[k]
 }
 
 // NewLogObserver returns an [Observer] that writes to logger: what is lost or
@@ -185,11 +174,15 @@ func (o logObserver) Observe(ctx context.Context, e Event) {
 }
 
 func (e Event) level() slog.Level {
-	switch {
-	case e.Kind == Lost, e.Kind == OutageBegan, e.Kind == OutageEnded, e.Kind == Unclosed, e.Kind == OrderCycle, e.Kind == PermitsDiffer, e.Kind == Released && e.Err != nil:
+	switch e.Kind {
+	case Lost, OutageBegan, OutageEnded, Unclosed, OrderCycle, PermitsDiffer:
 		return slog.LevelWarn
-	case e.Kind == Rejected:
+	case Rejected:
 		return slog.LevelInfo
+	case Released:
+		if e.Err != nil {
+			return slog.LevelWarn
+		}
 	}
 	return slog.LevelDebug
 }
