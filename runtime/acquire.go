@@ -96,11 +96,13 @@ type acquireOp struct {
 
 // prepare makes op's acquisition what the backend is asked for.
 func (op *acquireOp) prepare() {
-	p := op.hold.policy
-	number, contested := op.locker.newNumber(op.entry)
+	p, e := op.hold.policy, op.entry
+	e.shard.mu.Lock()
+	contested := e.contested
+	e.shard.mu.Unlock()
 	*op.acquisition = driver.Acquisition{
-		Key:       op.locker.prefix + op.entry.id.key,
-		ID:        op.locker.newID(number),
+		Key:       op.locker.prefix + e.id.key,
+		ID:        op.locker.newID(),
 		TTL:       p.ttl() + p.Delay,
 		Tokens:    1,
 		Queue:     !op.hold.tries(),
