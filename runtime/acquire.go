@@ -171,8 +171,6 @@ func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) 
 	ctx, cancel := op.locker.untilClose(ctx)
 	defer cancel()
 	due := time.Now().Add(pollAfter(err))
-	timer := time.NewTimer(time.Until(due))
-	defer timer.Stop()
 	for {
 		if fresh := op.subscribe(ctx, due); !fresh || notified(err) {
 			var notice <-chan struct{}
@@ -181,7 +179,7 @@ func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) 
 			}
 			select {
 			case <-notice:
-			case <-timer.C:
+			case <-time.After(time.Until(due)):
 			case <-ctx.Done():
 				return nil, err
 			}
@@ -196,7 +194,6 @@ func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) 
 		}
 		e.note(err)
 		due = time.Now().Add(pollAfter(err))
-		timer.Reset(time.Until(due))
 	}
 }
 

@@ -106,12 +106,10 @@ func (c *cleanup) drain(ctx context.Context) (left int) {
 	if done == nil {
 		return 0
 	}
-	grace := time.NewTimer(taskTimeout)
-	defer grace.Stop()
 	select {
 	case <-done:
 		return 0
-	case <-grace.C:
+	case <-time.After(taskTimeout):
 	}
 	select {
 	case <-done:

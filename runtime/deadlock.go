@@ -124,12 +124,11 @@ func (w *nestedWait) watch() {
 	}
 	defer w.locker.notes.work.Done()
 	defer w.withdraw()
-	timer := time.NewTimer(deadlockAfter - noteAfter)
-	defer timer.Stop()
+	look := time.After(deadlockAfter - noteAfter)
 	w.announce()
 	for {
 		select {
-		case <-timer.C:
+		case <-look:
 		case <-w.ctx.Done():
 			return
 		}
@@ -140,7 +139,7 @@ func (w *nestedWait) watch() {
 		case w.note != nil:
 			pause = w.lookBeyond()
 		}
-		timer.Reset(pause)
+		look = time.After(pause)
 	}
 }
 

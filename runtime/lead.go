@@ -71,14 +71,11 @@ func (l *Locker) Lead(ctx context.Context, p *Policy, key string, lead func(ctx 
 		if led && time.Since(began) > pause || time.Since(asked) > campaignMost {
 			pause = campaignFirst
 		}
-		timer := time.NewTimer(pause)
 		select {
-		case <-timer.C:
+		case <-time.After(pause):
 		case <-ctx.Done():
-			timer.Stop()
 			return errors.Join(err, &Error{Op: "acquire", Method: p.Method, Key: key, Err: ctxEnded(ctx)})
 		case <-l.open.Done():
-			timer.Stop()
 			return errors.Join(err, &Error{Op: "acquire", Method: p.Method, Key: key, Err: ErrClosed})
 		}
 		pause = min(2*pause, campaignMost)

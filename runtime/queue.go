@@ -232,19 +232,13 @@ func (l *Locker) awaitTurn(ctx context.Context, outer *frame, e *entry, w *waite
 // await waits in the queue. A waiter that gives up has left the queue on return. If
 // it was given its turn at that moment, await has passed the turn on.
 func (l *Locker) await(ctx context.Context, e *entry, w *waiter, end time.Time) (turn, error) {
-	var timer <-chan time.Time
-	if !end.IsZero() {
-		t := time.NewTimer(time.Until(end))
-		defer t.Stop()
-		timer = t.C
-	}
 	var err error
 	select {
 	case t := <-w.turn:
 		return t, nil
 	case <-ctx.Done():
 		err = ctxEnded(ctx)
-	case <-timer:
+	case <-at(end):
 		err = waitOver(w.hold.policy)
 	}
 	e.shard.mu.Lock()

@@ -156,18 +156,12 @@ func (s reentrySlot) enter(ctx context.Context, p *Policy, end time.Time) error 
 	if p.Try {
 		return because(ErrNotAcquired, errHeld)
 	}
-	var timer <-chan time.Time
-	if !end.IsZero() {
-		t := time.NewTimer(time.Until(end))
-		defer t.Stop()
-		timer = t.C
-	}
 	select {
 	case s <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ctxEnded(ctx)
-	case <-timer:
+	case <-at(end):
 		return waitOver(p)
 	}
 }

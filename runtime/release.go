@@ -201,10 +201,8 @@ func (h *hold) stay(rest time.Duration) {
 	kept := &methodContext{caller: context.WithoutCancel(h.caller())}
 	h.begin(kept) // a loss ends it, as it would end the method's
 	go func() {
-		timer := time.NewTimer(rest)
-		defer timer.Stop()
 		select {
-		case <-timer.C:
+		case <-time.After(rest):
 		case <-kept.Done():
 		}
 		r := releasing{hold: h, now: driver.Now()}

@@ -84,9 +84,7 @@ func (w *watchdog) listen(lk *heldLease) {
 		w.locker.lose(lk, errLeaseOver)
 		return
 	}
-	if after := max(lk.renewalIn(now), 0); after > 0 || !lk.late { // else it is being renewed
-		w.lookWithin(lk, after) // the acquire does not wait for it
-	}
+	w.lookWithin(lk, max(lk.renewalIn(now), 0)) // the acquire does not wait for it
 }
 
 // look ends or renews lk if that is due by its present deadline. Otherwise it
@@ -211,8 +209,6 @@ func (w *watchdog) halt() {
 func (w *watchdog) wait() { w.work.Wait() }
 
 func (w *watchdog) run() {
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
 	for {
 		r, next, idle := w.collect()
 		for _, lk := range r.over {
@@ -227,9 +223,8 @@ func (w *watchdog) run() {
 		if idle && w.retire() {
 			return
 		}
-		timer.Reset(next)
 		select {
-		case <-timer.C:
+		case <-time.After(next):
 		case <-w.poke:
 		case <-w.ctx.Done():
 			return
@@ -333,16 +328,7 @@ func (w *watchdog) call(ctx context.Context, b driver.Backend, leases []*heldLea
 		return repeated(errors.New("RenewAll broke its contract: one result for each lease"), len(leases))
 	}
 	errs := make([]error, len(leases))
-	var wg sync.WaitGroup
-	room := make(chan struct{}, renewAtOnce)
-	for i, lk := range leases {
-		room <- struct{}{}
-		wg.Go(func() {
-			errs[i] = lk.Renew(ctx, ttls[i])
-			<-room
-		})
-	}
-	wg.Wait()
+	inParallel(len(leases), renewAtOnce, func(i int) { errs[i] = leases[i].Renew(ctx, ttls[i]) })
 	return errs
 }
 
