@@ -2,10 +2,11 @@ package lock
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 const (
@@ -122,35 +123,15 @@ func (c *cleanup) drain(ctx context.Context) (left int) {
 	return c.dropped
 }
 
+// undo undoes a, an acquisition of e's key, in the background. lasts is how long what it took
+// lasts by itself.
+func (l *Locker) undo(e *entry, a *driver.Acquisition, lasts time.Duration) {
+	l.cleanup.add(e.id.backend, lasts, func(ctx context.Context) error { return e.backend.Undo(ctx, a) })
+}
+
 // pending returns how many tasks are not done yet.
 func (c *cleanup) pending() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.left
-}
-
-// stopCompeting cleans up after a competition that failed with err, and lets the
-// next in the queue compete.
-func (l *Locker) stopCompeting(op *acquireOp, err error) {
-	e, a := op.entry, op.acquisition
-	if !isHeld(err) && !isContextError(err) { // the engine has failed since it answered
-		e.answer = nil
-	}
-	e.shard.mu.Lock()
-	alone := e.first == nil || e.id.kind != 0 // whose places in the engine's queue are each goroutine's own
-	e.shard.mu.Unlock()
-	unknown := a.MayHaveRun || a.MayBeGranted || errors.Is(err, ErrIndeterminate)
-	e.placed = e.placed || a.Queue && unknown
-	if unknown || e.placed && alone {
-		undo, lasts := *a, a.TTL
-		undo.Queue = alone // the place in the engine's queue serves the next in the queue
-		if e.placed && alone {
-			e.placed = false
-			lasts = max(lasts, placeLimit) // the engine may give the lock to a place that nobody waits at
-		}
-		l.cleanup.add(e.id.backend, lasts, func(ctx context.Context) error {
-			return e.backend.Undo(ctx, &undo)
-		})
-	}
-	l.next(e)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
@@ -84,12 +85,7 @@ func (l *Locker) Lead(ctx context.Context, p *Policy, key string, lead func(ctx 
 
 // permanent reports whether asking again can't help.
 func permanent(err error) bool {
-	for _, kind := range []error{ErrInvalid, ErrClosed, ErrConflict, ErrDeadlock} {
-		if errors.Is(err, kind) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]error{ErrInvalid, ErrClosed, ErrConflict, ErrDeadlock}, func(kind error) bool { return errors.Is(err, kind) })
 }
 
 // Leader returns who leads under key, of the locks that p names, or nil if nobody does. It

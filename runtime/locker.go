@@ -21,7 +21,7 @@ type Backend = driver.Backend
 //
 // New makes it (new.go). Its methods stand in locker.go (the calls), support.go (what it can
 // do), several.go (AcquireAll), queue.go (the local queue), acquire.go (at the engine),
-// release.go (release and loss), cleanup.go, close.go and observer.go.
+// handoff.go (what comes after a hold), release.go (release and loss), cleanup.go, close.go and observer.go.
 type Locker struct {
 	id       string // a random UUID; with a number behind it, the ID of an acquisition
 	own      driver.Backend
@@ -72,7 +72,7 @@ func (l *Locker) Acquire(ctx context.Context, p *Policy, key string) (context.Co
 		if err != nil {
 			return ctx, nil, l.reject(ctx, p, key, called, err)
 		}
-		l.observeReentry(ctx, held, p, called)
+		l.observeEntry(ctx, Reentered, p, held.frame.hold(), called)
 		return held.frame.ctx, held, nil
 	}
 	s, err := l.admit(ctx, key)

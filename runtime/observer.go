@@ -206,9 +206,6 @@ func (l *Locker) reject(ctx context.Context, p *Policy, key string, called time.
 
 // observeHold says that h began, in a call made at called.
 func (l *Locker) observeHold(ctx context.Context, h *hold, called time.Time) {
-	if l.observer == nil {
-		return
-	}
 	if h.waited {
 		l.observeEntry(ctx, Waited, h.policy, h, called)
 	}
@@ -233,14 +230,11 @@ func (l *Locker) methodCaller(ctx context.Context, h *hold) context.Context {
 	return o.BeginHold(ctx, Event{Kind: h.beganBy(), Policy: h.policy, Key: h.entry.id.key, Token: h.token})
 }
 
-// observeReentry is observeHold for a re-entry.
-func (l *Locker) observeReentry(ctx context.Context, held *Hold, p *Policy, called time.Time) {
-	if l.observer != nil {
-		l.observeEntry(ctx, Reentered, p, held.frame.hold(), called)
-	}
-}
-
+// observeEntry says how a call under p, made at called, came to h.
 func (l *Locker) observeEntry(ctx context.Context, kind EventKind, p *Policy, h *hold, called time.Time) {
+	if l.observer == nil {
+		return
+	}
 	l.observer.Observe(ctx, Event{Kind: kind, Policy: p, Key: h.entry.id.key, Token: h.token, Duration: time.Since(called)})
 }
 

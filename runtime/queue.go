@@ -229,6 +229,19 @@ func (l *Locker) awaitTurn(ctx context.Context, outer *frame, e *entry, w *waite
 	return t, given, err
 }
 
+// awaitSeen is await as the Observer, the tracer and who looks for deadlocks see it.
+func (l *Locker) awaitSeen(ctx context.Context, e *entry, w *waiter, end time.Time) (turn, error) {
+	h := w.hold
+	h.observeWaiting(ctx, e.id.key)
+	defer traceWait(ctx, h.policy)()
+	waiting, nested := l.waitNested(ctx, h.first.frame.outer, h.policy, e.backend, e.id.key)
+	t, err := l.await(waiting, e, w, end)
+	if deadlock := nested.end(); deadlock != nil && err != nil {
+		err = deadlock
+	}
+	return t, err
+}
+
 // await waits in the queue. A waiter that gives up has left the queue on return. If
 // it was given its turn at that moment, await has passed the turn on.
 func (l *Locker) await(ctx context.Context, e *entry, w *waiter, end time.Time) (turn, error) {

@@ -167,7 +167,7 @@ func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, 
 			return nil, l.reject(ctx, r.Policy, r.Key, called, err)
 		}
 		if one.parent != nil {
-			l.observeReentry(ctx, one, r.Policy, called)
+			l.observeEntry(ctx, Reentered, r.Policy, one.frame.hold(), called)
 		} else {
 			l.observeHold(ctx, one.frame.hold(), called)
 		}

@@ -291,15 +291,20 @@ func (all *nestedWaits) noteOn(key string, b driver.Backend) string {
 }
 
 func (w *nestedWait) statement() statement {
-	host, _ := os.Hostname() // empty where the system does not tell
 	return statement{
 		ID:    w.note.id,
-		By:    fmt.Sprintf("%s of process %s/%d", w.policy.label(), host, os.Getpid()),
+		By:    w.policy.label() + " of " + processName(),
 		Holds: strings.Join(w.chain.keys(), ", "),
 		Waits: w.key,
 		Round: w.note.round,
 		Seen:  w.note.seen,
 	}
+}
+
+// processName is what other processes are told of this one.
+func processName() string {
+	host, _ := os.Hostname() // empty where the system does not tell
+	return fmt.Sprintf("process %s/%d", host, os.Getpid())
 }
 
 // errorBeyond tells a cycle of several processes in words.
@@ -313,17 +318,4 @@ func (w *nestedWait) errorBeyond(cycle []statement) error {
 	}
 	b.WriteString(", which this one holds")
 	return fmt.Errorf("%s; take the locks in one order, or together by AcquireAll", b.String())
-}
-
-// awaitSeen is await as the Observer, the tracer and who looks for deadlocks see it.
-func (l *Locker) awaitSeen(ctx context.Context, e *entry, w *waiter, end time.Time) (turn, error) {
-	h := w.hold
-	h.observeWaiting(ctx, e.id.key)
-	defer traceWait(ctx, h.policy)()
-	waiting, nested := l.waitNested(ctx, h.first.frame.outer, h.policy, e.backend, e.id.key)
-	t, err := l.await(waiting, e, w, end)
-	if deadlock := nested.end(); deadlock != nil && err != nil {
-		err = deadlock
-	}
-	return t, err
 }

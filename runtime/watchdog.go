@@ -39,8 +39,7 @@ type watchdog struct {
 	next   atomic.Int64  // ns after the zero Instant: when the goroutine looks again; only it moves this back
 	runs   atomic.Bool   // the goroutine was started
 
-	mu     sync.Mutex // guards halted and the start of the goroutine
-	halted bool
+	mu sync.Mutex // guards the start of the goroutine
 
 	ctx    context.Context // of renewals
 	cancel context.CancelFunc
@@ -61,7 +60,7 @@ func (w *watchdog) start() {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.halted && !w.runs.Swap(true) {
+	if w.ctx.Err() == nil && !w.runs.Swap(true) {
 		w.work.Go(w.run)
 	}
 }
@@ -201,8 +200,7 @@ func (w *watchdog) setNext(due driver.Instant) { w.next.Store(int64(due.Sub(driv
 // halt stops the goroutine and the renewals under way; wait waits for them.
 func (w *watchdog) halt() {
 	w.mu.Lock()
-	w.halted = true
-	w.mu.Unlock()
+	defer w.mu.Unlock()
 	w.cancel()
 }
 
