@@ -171,7 +171,7 @@ func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) 
 	defer cancel()
 	due := time.Now().Add(pollAfter(err))
 	for {
-		if fresh := op.subscribe(ctx, due); !fresh || notified(err) {
+		if fresh := op.subscribe(ctx, due); !fresh || heldError(err).Notified { // else a release may have been missed
 			var notice <-chan struct{}
 			if e.subscription != nil {
 				notice = e.subscription.C()
@@ -208,7 +208,10 @@ func (op *acquireOp) subscribe(ctx context.Context, due time.Time) (fresh bool) 
 	ctx, cancel := context.WithDeadline(ctx, due)
 	defer cancel()
 	s, err := n.Subscribe(ctx, op.acquisition)
-	if op.noteUntold(ctx, err); err != nil {
+	if err == nil || ctx.Err() == nil { // else it says only that ctx has ended
+		op.untold = err
+	}
+	if err != nil {
 		return false
 	}
 	op.entry.subscription = s

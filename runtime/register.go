@@ -6,7 +6,6 @@ import (
 	"os"
 	"path"
 	"runtime/debug"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -50,13 +49,9 @@ func thisProcess(l *Locker) *driver.Process {
 	host, _ := os.Hostname() // empty where the system does not tell
 	p := &driver.Process{ID: l.id, Name: l.name, Host: host, PID: os.Getpid(), Since: time.Now().UTC()}
 	if info, ok := debug.ReadBuildInfo(); ok {
-		p.Service, p.Version = path.Base(info.Path), info.Main.Version
-		if p.Version == "(devel)" { // of no release
-			p.Version = ""
-		}
-		at := slices.IndexFunc(info.Settings, func(s debug.BuildSetting) bool { return s.Key == "vcs.revision" })
-		if at >= 0 && p.Version == "" {
-			p.Version = info.Settings[at].Value
+		p.Service = path.Base(info.Path)
+		if info.Main.Version != "(devel)" { // of no release, and no revision
+			p.Version = info.Main.Version
 		}
 	}
 	return p

@@ -207,7 +207,7 @@ func (w *nestedWait) giveUp(cycle error) {
 	all := w.locker.waits
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	if !w.over {
+	if w.ctx.Err() == nil {
 		w.giveUpLocked(cycle)
 	}
 }
@@ -311,7 +311,7 @@ func processName() string {
 func (w *nestedWait) errorBeyond(cycle []statement) error {
 	var b strings.Builder
 	own := w.statement()
-	fmt.Fprintf(&b, "calls wait for each other: this one, %s, holds %s and waits for %s", own.By, own.Holds, w.shown)
+	fmt.Fprintf(&b, "calls wait for each other: this one, %s, holds %s and waits for %s", own.By, own.Holds, w.shown())
 	for _, s := range cycle {
 		waits := strings.TrimPrefix(s.Waits, w.locker.prefix)
 		fmt.Fprintf(&b, ", which %s holds; that holds %s and waits for %s", s.By, s.Holds, waits)
