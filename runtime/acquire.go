@@ -95,13 +95,11 @@ type acquireOp struct {
 
 // prepare makes op's acquisition what the backend is asked for.
 func (op *acquireOp) prepare() {
-	p, e := op.hold.policy, op.entry
-	e.shard.mu.Lock()
-	contested := e.contested
-	e.shard.mu.Unlock()
+	p := op.hold.policy
+	number, contested := op.locker.newNumber(op.entry)
 	*op.acquisition = driver.Acquisition{
-		Key:       op.locker.prefix + e.id.key,
-		ID:        op.locker.newID(),
+		Key:       op.locker.prefix + op.entry.id.key,
+		ID:        op.locker.newID(number),
 		TTL:       p.ttl() + p.Delay,
 		Tokens:    1,
 		Queue:     !op.hold.tries(),

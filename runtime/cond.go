@@ -141,8 +141,12 @@ func (c *Cond) owner(ctx context.Context) (*frame, error) {
 }
 
 func (c *Cond) acquisition() *driver.Acquisition {
+	key := conditionPrefix + c.key
+	s := c.locker.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return &driver.Acquisition{
-		Key: c.locker.prefix + conditionPrefix + c.key, ID: c.locker.newID(), TTL: DefaultTTL, Tokens: 1, Queue: true,
+		Key: c.locker.prefix + key, ID: c.locker.newID(c.locker.numberLocked(s)), TTL: DefaultTTL, Tokens: 1, Queue: true,
 		Mode: driver.Mode{Kind: driver.Condition},
 	}
 }

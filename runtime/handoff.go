@@ -76,7 +76,7 @@ func (l *Locker) next(e *entry) {
 	if e.placed && e.id.kind == 0 {
 		// The ID is drawn before another entry for the key can exist: backends
 		// know by it that what that entry competes for is not meant.
-		leaving = l.newID()
+		leaving = l.newID(l.numberLocked(e.shard))
 	}
 	e.shard.forgetLocked(e)
 	sub := e.subscription

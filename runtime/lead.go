@@ -109,7 +109,7 @@ func (l *Locker) Leader(ctx context.Context, p *Policy, key string) (*Leadership
 	if !ok {
 		return nil, fail(invalidf("the backend %T can't tell who leads", l.backend(p.Backend)))
 	}
-	h, err := viewer.View(ctx, &driver.Acquisition{Key: l.prefix + key, ID: l.newID(), TTL: p.ttl(), Tokens: 1, Mode: p.mode()})
+	h, err := viewer.View(ctx, &driver.Acquisition{Key: l.prefix + key, ID: l.newID(l.numbers.Add(1)), TTL: p.ttl(), Tokens: 1, Mode: p.mode()})
 	switch {
 	case err != nil && errors.Is(err, ErrConflict):
 		return nil, fail(because(ErrConflict, err))

@@ -36,7 +36,7 @@ type Locker struct {
 
 	shards   [shards]shard
 	seed     maphash.Seed  // by which a key finds its shard
-	numbers  atomic.Uint64 // of IDs
+	numbers  atomic.Uint64 // drawn for IDs
 	waiters  sync.Pool     // of *waiter: each takes its turn, or leaves the queue, before it goes back
 	watchdog watchdog
 	outages  outages

@@ -2,7 +2,6 @@ package lock
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"hash/maphash"
 	"os"
@@ -72,23 +71,6 @@ func New(b Backend, opts *Options) *Locker {
 		l.unclosed = runtime.AddCleanup(l, tellUnclosed, l.observer)
 	}
 	return l
-}
-
-// newID returns the ID of a new acquisition. Of one key each has a higher number than the one before.
-func (l *Locker) newID() string {
-	id := make([]byte, 0, 64)
-	id = append(append(id, l.id...), ':')
-	return string(strconv.AppendUint(id, l.numbers.Add(1), 10))
-}
-
-// newUUID returns a random UUID of version 8 of RFC 9562, which is free for own use.
-// Redisson writes the owner of a lock by one of version 4, so that the two can be told apart.
-func newUUID() string {
-	var b [16]byte
-	rand.Read(b[:]) // never fails, by its documentation
-	b[6] = b[6]&0x0f | 0x80
-	b[8] = b[8]&0x3f | 0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
 // DefaultHandOff is how long one process hands a lease from goroutine to

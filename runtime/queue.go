@@ -26,13 +26,14 @@ type entryID struct {
 const shards = 64
 
 // shard is a part of the Locker's table of keys, and all that a call changes whose key
-// is in it, but for the number of its ID: cores seldom wait for each other. Its mutex guards
+// is in it: what is uncontended needs nothing that all cores share. Its mutex guards
 // the map and every entry in it, the heap and what the heap needs of each heldLease;
 // nothing blocks while holding it.
 type shard struct {
 	mu      sync.Mutex
 	entries map[entryID]*entry
 	leases  leaseHeap // those held, for the watchdog
+	number  uint64    // of the last acquisition's ID
 
 	groups map[entryID]*group // by id without a slot
 
