@@ -9,19 +9,33 @@ import (
 )
 
 // outages are the backends at which renewals fail. The Observer hears when one begins and when
-// it ends, in this order. It is told without a mutex: an Observer that takes its time holds up
-// nobody at another backend.
+// it ends, in this order, from one goroutine at a time, which has no mutex: an Observer that
+// takes its time holds nobody else up.
 type outages struct {
-	any atomic.Bool // there is one: a grant needs no mutex to see that there is none
-	mu  sync.Mutex  // guards the rest
-	at  map[string]*outage
+	any     atomic.Bool // there is one: a grant needs no mutex to see that there is none
+	mu      sync.Mutex  // guards the rest
+	since   map[string]time.Time
+	untold  []func()
+	telling bool // a goroutine tells what is untold
 }
 
-// outage is in the table until the Observer has heard of its end.
-type outage struct {
-	since time.Time
-	told  chan struct{} // closed when the Observer has heard of the beginning
-	over  bool
+// unlockAndTell unlocks o.mu and has the Observer told, by tell, after what is untold.
+func (o *outages) unlockAndTell(tell func()) {
+	o.untold = append(o.untold, tell)
+	if o.telling {
+		o.mu.Unlock()
+		return
+	}
+	o.telling = true
+	for len(o.untold) > 0 {
+		next := o.untold[0]
+		o.untold = o.untold[1:]
+		o.mu.Unlock()
+		next()
+		o.mu.Lock()
+	}
+	o.telling = false
+	o.mu.Unlock()
 }
 
 // noteRenewals notes errs, the results of one round of renewals at the backend of this name.
@@ -32,19 +46,16 @@ func (l *Locker) noteRenewals(backend string, errs []error) {
 	}
 	o := &l.outages
 	o.mu.Lock()
-	if o.at[backend] != nil {
+	if _, known := o.since[backend]; known {
 		o.mu.Unlock()
 		return
 	}
-	if o.at == nil {
-		o.at = map[string]*outage{}
+	if o.since == nil {
+		o.since = map[string]time.Time{}
 	}
-	begun := &outage{since: time.Now(), told: make(chan struct{})}
-	o.at[backend] = begun
+	o.since[backend] = time.Now()
 	o.any.Store(true)
-	o.mu.Unlock()
-	l.observeOutage(OutageBegan, backend, 0, errs[len(errs)-1])
-	close(begun.told)
+	o.unlockAndTell(func() { l.observeOutage(OutageBegan, backend, 0, errs[len(errs)-1]) })
 }
 
 // endOutage ends the outage at the backend of this name, if there is one.
@@ -54,27 +65,22 @@ func (l *Locker) endOutage(backend string) {
 		return
 	}
 	o.mu.Lock()
-	ended := o.at[backend]
-	if ended == nil || ended.over {
+	since, known := o.since[backend]
+	if !known {
 		o.mu.Unlock()
 		return
 	}
-	ended.over = true
-	lasted := time.Since(ended.since)
-	o.mu.Unlock()
-	<-ended.told
-	l.observeOutage(OutageEnded, backend, lasted, nil)
-	o.mu.Lock()
-	delete(o.at, backend)
-	o.any.Store(len(o.at) > 0)
-	o.mu.Unlock()
+	delete(o.since, backend)
+	o.any.Store(len(o.since) > 0)
+	lasted := time.Since(since)
+	o.unlockAndTell(func() { l.observeOutage(OutageEnded, backend, lasted, nil) })
 }
 
 // endOutages ends them all. Nothing is renewed any more.
 func (l *Locker) endOutages() {
 	o := &l.outages
 	o.mu.Lock()
-	names := slices.Collect(maps.Keys(o.at))
+	names := slices.Collect(maps.Keys(o.since))
 	o.mu.Unlock()
 	for _, name := range names {
 		l.endOutage(name)
