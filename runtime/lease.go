@@ -29,6 +29,7 @@ type heldLease struct {
 	downgraded atomic.Bool // it was a writer's, and is a reader's now
 
 	// For the watchdog, guarded by the shard's mutex.
+	late     bool           // its first renewal was due when it came; set once
 	wanted   bool           // it is a driver.WantedLease; set once
 	renewing bool           // a renewal is under way
 	index    int32          // in the shard's heap; -1 when not in it
@@ -55,7 +56,9 @@ func (lk *heldLease) init(lease driver.Lease, e *entry, tenure time.Duration, p 
 	ahead := lk.ends().Sub(now)
 	sent := now.Add(min(ahead-term, 0)) // now if it was renewed between the two
 	lk.handOnUntil, lk.yieldAfter = sent.Add(tenure), sent.Add(min(tenure, wantedTenure))
-	lk.due = now.Add(min(max(lk.renewalIn(now), 0), renewAfter(lk.length())))
+	after := max(lk.renewalIn(now), 0)
+	lk.late = after == 0
+	lk.due = now.Add(min(after, renewAfter(lk.length())))
 	return ahead - margin(term)
 }
 

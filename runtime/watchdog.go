@@ -83,7 +83,9 @@ func (w *watchdog) listen(lk *heldLease) {
 		w.locker.lose(lk, errLeaseOver)
 		return
 	}
-	w.lookWithin(lk, max(lk.renewalIn(now), 0)) // the acquire does not wait for it
+	if after := max(lk.renewalIn(now), 0); after > 0 || !lk.late { // else it is being renewed
+		w.lookWithin(lk, after) // the acquire does not wait for it
+	}
 }
 
 // look ends or renews lk if that is due by its present deadline. Otherwise it
