@@ -47,6 +47,7 @@ func (l *Locker) granted(e *entry, h *hold, lk *heldLease, lease driver.Lease) (
 	left := lk.init(lease, e, l.tenure(lk.acquisition.TTL-h.policy.Delay), h.policy, now)
 	if left <= 0 || lk.isTooShortFor(h, left) {
 		l.discard(lk)
+		e.grantedLate()
 		return false, nil
 	}
 	return true, l.begin(h, lk, now)

@@ -71,6 +71,13 @@ func (op *acquireOp) askAgain(ctx context.Context) (driver.Lease, error) {
 	return op.ask(ctx)
 }
 
+// grantedLate notes that the engine has answered, and is asked once more.
+func (e *entry) grantedLate() {
+	e.shard.mu.Lock()
+	defer e.shard.mu.Unlock()
+	e.asked = monotonic()
+}
+
 // heard notes that the engine has answered by err, unless that is no answer.
 func (e *entry) heard(err error) {
 	if isContextError(err) || isAway(err) || errors.Is(err, ErrIndeterminate) {
