@@ -6,6 +6,7 @@ import (
 	"os"
 	"path"
 	"runtime/debug"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -50,8 +51,12 @@ func thisProcess(l *Locker) *driver.Process {
 	p := &driver.Process{ID: l.id, Name: l.name, Host: host, PID: os.Getpid(), Since: time.Now().UTC()}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		p.Service = path.Base(info.Path)
-		if info.Main.Version != "(devel)" { // of no release, and no revision
+		if info.Main.Version != "(devel)" { // of no release
 			p.Version = info.Main.Version
+		}
+		at := slices.IndexFunc(info.Settings, func(s debug.BuildSetting) bool { return s.Key == "vcs.revision" })
+		if at >= 0 && p.Version == "" { // the repository has no go.mod at its root
+			p.Version = info.Settings[at].Value
 		}
 	}
 	return p
