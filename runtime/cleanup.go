@@ -80,7 +80,9 @@ func (c *cleanup) run(do func(context.Context) error, end time.Time, room chan s
 func (c *cleanup) fails(do func(context.Context) error, end time.Time) bool {
 	ctx, cancel := context.WithTimeout(c.ctx, taskTimeout)
 	defer cancel()
-	return do(ctx) != nil && !time.Now().After(end)
+	answer := make(chan error)
+	go func() { answer <- do(ctx) }() // the stack that it needs is not kept until the next try
+	return <-answer != nil && !time.Now().After(end)
 }
 
 func (c *cleanup) finish(done bool) {
