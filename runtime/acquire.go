@@ -66,7 +66,7 @@ func (l *Locker) begin(h *hold, lk *heldLease, now driver.Instant) error {
 	e.rejectTriesLocked()
 	l.watchdog.addLocked(lk)
 	e.shard.mu.Unlock()
-	l.known[e.id.backend].begin()
+	l.known[e.id.backend].begin(l.notes)
 	l.watchdog.start()
 	l.watchdog.listen(lk)
 	l.listenForRecall(lk)
@@ -89,7 +89,7 @@ type acquireOp struct {
 	end         time.Time           // of the policy's wait
 	acquisition *driver.Acquisition // of the lease that it makes
 	late        bool                // a grant of it came too late: with Sticky, it asks for the whole ttl
-	reserved    *heldLease          // of an op of tryInBatch
+	reserved    *heldLease          // of an op that reserve has made
 	deadlock    error               // that its wait has found
 	untold      error               // why the engine tells it of no release
 }
@@ -169,17 +169,15 @@ func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) 
 	ctx, cancel := op.locker.untilClose(ctx)
 	defer cancel()
 	due := time.Now().Add(pollAfter(err))
-	timer := time.NewTimer(time.Until(due))
-	defer timer.Stop()
 	for {
-		if fresh := op.subscribe(ctx, due); !fresh || notified(err) {
+		if fresh := op.subscribe(ctx, due); !fresh || heldError(err).Notified { // else a release may have been missed
 			var notice <-chan struct{}
 			if e.subscription != nil {
 				notice = e.subscription.C()
 			}
 			select {
 			case <-notice:
-			case <-timer.C:
+			case <-time.After(time.Until(due)):
 			case <-ctx.Done():
 				return nil, err
 			}
@@ -194,7 +192,6 @@ func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) 
 		}
 		e.note(err)
 		due = time.Now().Add(pollAfter(err))
-		timer.Reset(time.Until(due))
 	}
 }
 
@@ -210,7 +207,10 @@ func (op *acquireOp) subscribe(ctx context.Context, due time.Time) (fresh bool) 
 	ctx, cancel := context.WithDeadline(ctx, due)
 	defer cancel()
 	s, err := n.Subscribe(ctx, op.acquisition)
-	if op.noteUntold(ctx, err); err != nil {
+	if err == nil || ctx.Err() == nil { // else it says only that ctx has ended
+		op.untold = err
+	}
+	if err != nil {
 		return false
 	}
 	op.entry.subscription = s

@@ -100,10 +100,10 @@ func (e *entry) awayLocked() error {
 	return nil
 }
 
-// refusalLocked is what h, which waits for no holder, is told while another call of this process
-// waits at the engine or holds the key. A trial is followed by a call that waits.
-func (e *entry) refusalLocked(h *hold) error {
-	if away := e.awayLocked(); away != nil && h.policy.Try {
+// refusalLocked is what a Try is told while another call of this process waits at the engine or
+// holds the key.
+func (e *entry) refusalLocked() error {
+	if away := e.awayLocked(); away != nil {
 		return withoutContext(ErrUnavailable, away)
 	}
 	return because(ErrNotAcquired, errHeld)

@@ -2,10 +2,11 @@ package lock
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 const (
@@ -18,32 +19,21 @@ const (
 	placeLimit = 10 * time.Second
 )
 
-// cleanup undoes acquires and releases whose outcome is unknown, in
-// the background, until each is done or the lease it is about has ended by
-// itself. Its goroutines and timers live only while there is something to do.
+// cleanup undoes acquires and releases whose outcome is unknown, in the background, until each
+// is done or the lease it is about has ended by itself. Each has a goroutine, which lives until then.
 type cleanup struct {
 	mu      sync.Mutex
-	due     map[string][]*task    // to be tried again by a worker, first come, first served; by the backend's name
-	workers map[string]int        // goroutines; by the backend's name
-	later   map[*task]*time.Timer // until they are tried again
-	left    int                   // tasks that are not done
-	dropped int                   // not done when Close had no time left
-	done    chan struct{}         // closed when none is left; nil while there is none
+	retries map[string]chan struct{} // room for those that try again; by the backend's name
+	left    int                      // tasks that are not done
+	dropped int                      // not done when Close had no time left
+	done    chan struct{}            // closed when none is left; nil while there is none
 
 	ctx    context.Context
 	cancel context.CancelFunc
 }
 
-// task is one owner-checked clean-up; do is called until it returns nil.
-type task struct {
-	backend string // its name
-	do      func(context.Context) error
-	end     time.Time
-	backoff time.Duration
-}
-
 func (c *cleanup) init() {
-	c.due, c.workers, c.later = map[string][]*task{}, map[string]int{}, map[*task]*time.Timer{}
+	c.retries = map[string]chan struct{}{}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 }
 
@@ -56,77 +46,54 @@ func (c *cleanup) add(backend string, ttl time.Duration, do func(context.Context
 	if c.left++; c.done == nil {
 		c.done = make(chan struct{})
 	}
-	t := &task{backend: backend, do: do, end: time.Now().Add(ttl + taskTimeout), backoff: taskFirst}
-	go func() { c.tried(t, c.try(t)) }()
+	room := c.retries[backend]
+	if room == nil {
+		room = make(chan struct{}, tasksAtOnce)
+		c.retries[backend] = room
+	}
+	end := time.Now().Add(ttl + taskTimeout)
+	go func() { c.finish(c.run(do, end, room)) }()
 }
 
-func (c *cleanup) finishLocked() {
+// run calls do until it succeeds or end has passed. It reports false if Close has run out of
+// time before.
+func (c *cleanup) run(do func(context.Context) error, end time.Time, room chan struct{}) bool {
+	failed := c.fails(do, end)
+	for backoff := taskFirst; failed; backoff = min(2*backoff, taskLongest) {
+		select {
+		case <-time.After(backoff - rand.N(backoff/4)):
+		case <-c.ctx.Done():
+			return false
+		}
+		select {
+		case room <- struct{}{}:
+		case <-c.ctx.Done():
+			return false
+		}
+		failed = c.fails(do, end)
+		<-room
+	}
+	return true
+}
+
+// fails calls do once, and reports whether it is to be called again.
+func (c *cleanup) fails(do func(context.Context) error, end time.Time) bool {
+	ctx, cancel := context.WithTimeout(c.ctx, taskTimeout)
+	defer cancel()
+	answer := make(chan error)
+	go func() { answer <- do(ctx) }() // the stack that it needs is not kept until the next try
+	return <-answer != nil && !time.Now().After(end)
+}
+
+func (c *cleanup) finish(done bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !done {
+		c.dropped++
+	}
 	if c.left--; c.left == 0 {
 		close(c.done)
 		c.done = nil
-	}
-}
-
-// run is a worker: it tries again what is due at the backend of this name. After a Close
-// without time that is dropped.
-func (c *cleanup) run(backend string) {
-	for t := c.next(backend); t != nil; t = c.next(backend) {
-		c.tried(t, c.ctx.Err() != nil || c.try(t))
-	}
-}
-
-// next returns the first task that is due, or nil if there is none: then the worker ends.
-func (c *cleanup) next(backend string) *task {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	due := c.due[backend]
-	if len(due) == 0 {
-		delete(c.due, backend)
-		if c.workers[backend]--; c.workers[backend] == 0 {
-			delete(c.workers, backend)
-		}
-		return nil
-	}
-	t := due[0]
-	due[0], c.due[backend] = nil, due[1:]
-	return t
-}
-
-// tried has t tried again later if it failed, and Close has not run out of time.
-func (c *cleanup) tried(t *task, failed bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case !failed:
-		c.finishLocked()
-	case c.ctx.Err() != nil:
-		c.dropped++
-		c.finishLocked()
-	default:
-		c.later[t] = time.AfterFunc(t.backoff-rand.N(t.backoff/4), func() { c.again(t) })
-		t.backoff = min(2*t.backoff, taskLongest)
-	}
-}
-
-// try reports whether t is to be tried again.
-func (c *cleanup) try(t *task) bool {
-	ctx, cancel := context.WithTimeout(c.ctx, taskTimeout)
-	defer cancel()
-	return t.do(ctx) != nil && !time.Now().After(t.end)
-}
-
-// again has t tried as soon as a worker comes to it, unless it was dropped.
-func (c *cleanup) again(t *task) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.later[t] == nil {
-		return
-	}
-	delete(c.later, t)
-	c.due[t.backend] = append(c.due[t.backend], t)
-	if c.workers[t.backend] < tasksAtOnce {
-		c.workers[t.backend]++
-		go c.run(t.backend)
 	}
 }
 
@@ -142,18 +109,15 @@ func (c *cleanup) drain(ctx context.Context) (left int) {
 	if done == nil {
 		return 0
 	}
-	grace := time.NewTimer(taskTimeout)
-	defer grace.Stop()
 	select {
 	case <-done:
 		return 0
-	case <-grace.C:
+	case <-time.After(taskTimeout):
 	}
 	select {
 	case <-done:
 	case <-ctx.Done():
 		c.cancel()
-		c.dropLater()
 		<-done
 	}
 	c.mu.Lock()
@@ -161,16 +125,10 @@ func (c *cleanup) drain(ctx context.Context) (left int) {
 	return c.dropped
 }
 
-// dropLater drops what waits for its time.
-func (c *cleanup) dropLater() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for t, timer := range c.later {
-		timer.Stop()
-		delete(c.later, t)
-		c.dropped++
-		c.finishLocked()
-	}
+// undo undoes a, an acquisition of e's key, in the background. lasts is how long what it took
+// lasts by itself.
+func (l *Locker) undo(e *entry, a *driver.Acquisition, lasts time.Duration) {
+	l.cleanup.add(e.id.backend, lasts, func(ctx context.Context) error { return e.backend.Undo(ctx, a) })
 }
 
 // pending returns how many tasks are not done yet.
@@ -178,30 +136,4 @@ func (c *cleanup) pending() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.left
-}
-
-// stopCompeting cleans up after a competition that failed with err, and lets the
-// next in the queue compete.
-func (l *Locker) stopCompeting(op *acquireOp, err error) {
-	e, a := op.entry, op.acquisition
-	if !isHeld(err) && !isContextError(err) { // the engine has failed since it answered
-		e.answer = nil
-	}
-	e.shard.mu.Lock()
-	alone := e.first == nil || e.id.kind != 0 // whose places in the engine's queue are each goroutine's own
-	e.shard.mu.Unlock()
-	unknown := a.MayHaveRun || a.MayBeGranted || errors.Is(err, ErrIndeterminate)
-	e.placed = e.placed || a.Queue && unknown
-	if unknown || e.placed && alone {
-		undo, lasts := *a, a.TTL
-		undo.Queue = alone // the place in the engine's queue serves the next in the queue
-		if e.placed && alone {
-			e.placed = false
-			lasts = max(lasts, placeLimit) // the engine may give the lock to a place that nobody waits at
-		}
-		l.cleanup.add(e.id.backend, lasts, func(ctx context.Context) error {
-			return e.backend.Undo(ctx, &undo)
-		})
-	}
-	l.next(e)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 )
 
 // Close makes every new acquire and every waiting one fail with [ErrClosed]
@@ -42,7 +43,11 @@ func (l *Locker) Close(ctx context.Context) error {
 		err = errors.Join(err, &Error{Op: "close", Err: fmt.Errorf("%d locks, or requests for one, could not be given back, and may stay until their leases end: %w", n, ctx.Err())})
 	}
 	l.watchdog.halt()
-	l.known.end(ctx)
+	var ends sync.WaitGroup
+	for _, r := range l.known { // at once: each engine may be silent
+		ends.Go(func() { r.end(ctx) })
+	}
+	ends.Wait()
 	for _, b := range l.backends {
 		err = errors.Join(err, b.Close())
 	}

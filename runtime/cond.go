@@ -213,10 +213,7 @@ func (w *condWaiter) passOn() {
 
 // leave gives the place in the queue up. A call that came at that moment goes to the next.
 func (w *condWaiter) leave() {
-	a := w.op.acquisition
-	w.op.locker.cleanup.add(w.op.entry.id.backend, a.TTL, func(ctx context.Context) error {
-		return w.op.entry.backend.Undo(ctx, a)
-	})
+	w.op.locker.undo(w.op.entry, w.op.acquisition, w.op.acquisition.TTL)
 }
 
 // giveUp releases the lease of old. The method's context lives on. Of two calls that would
@@ -259,7 +256,7 @@ func (c *Cond) takeAgain(f, innermost *frame, s *shard, old *hold) error {
 	if innermost == f {
 		innermost = f.outer
 	}
-	h, err := l.take(again, innermost, s, &p, c.key, time.Time{}, kept)
+	h, err := l.take(again, innermost, s, &p, c.key, time.Time{})
 	if err != nil {
 		old.lost.Store(&errNotBack)
 		old.endLost(errNotBack)

@@ -41,12 +41,10 @@ type nestedWait struct {
 	backend driver.Backend // of the key that it waits for
 	key     string         // with the prefix of its Locker
 	policy  *Policy
-	shown   string // the key without the prefix
 	chain   *frame // what the call holds
 	timer   *time.Timer
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
-	over    bool      // it has ended, or is to end
 	err     error     // ErrDeadlock, if it is the one of the cycle that gives up
 	note    *waitNote // what the engine is told of it; nil before noteAfter, and where it is not told
 }
@@ -57,7 +55,7 @@ func (l *Locker) waitNested(ctx context.Context, chain *frame, p *Policy, b driv
 	if chain == nil || p.Permits > 0 {
 		return ctx, nil
 	}
-	w := &nestedWait{locker: l, backend: b, key: l.prefix + key, shown: key, policy: p, chain: chain}
+	w := &nestedWait{locker: l, backend: b, key: l.prefix + key, policy: p, chain: chain}
 	w.ctx, w.cancel = context.WithCancelCause(ctx)
 	all := l.waits
 	all.mu.Lock()
@@ -82,6 +80,9 @@ func (h *hold) fullKey() (string, bool) {
 	return h.locker.prefix + h.entry.id.key, true
 }
 
+// shown is the key without the prefix.
+func (w *nestedWait) shown() string { return strings.TrimPrefix(w.key, w.locker.prefix) }
+
 // end ends the wait. It returns ErrDeadlock if the call has to give up, else nil.
 func (w *nestedWait) end() error {
 	if w == nil {
@@ -96,7 +97,6 @@ func (w *nestedWait) end() error {
 }
 
 func (w *nestedWait) forgetLocked() {
-	w.over = true
 	holding := w.locker.waits.holding
 	for f := w.chain; f != nil; f = f.outer {
 		if at, ok := f.hold().fullKey(); ok {
@@ -124,12 +124,11 @@ func (w *nestedWait) watch() {
 	}
 	defer w.locker.notes.work.Done()
 	defer w.withdraw()
-	timer := time.NewTimer(deadlockAfter - noteAfter)
-	defer timer.Stop()
+	look := time.After(deadlockAfter - noteAfter)
 	w.announce()
 	for {
 		select {
-		case <-timer.C:
+		case <-look:
 		case <-w.ctx.Done():
 			return
 		}
@@ -140,7 +139,7 @@ func (w *nestedWait) watch() {
 		case w.note != nil:
 			pause = w.lookBeyond()
 		}
-		timer.Reset(pause)
+		look = time.After(pause)
 	}
 }
 
@@ -148,7 +147,7 @@ func (w *nestedWait) watch() {
 func (w *nestedWait) beginWatch() bool {
 	w.locker.waits.mu.Lock()
 	defer w.locker.waits.mu.Unlock()
-	if w.over || !w.locker.notes.begin() {
+	if w.ctx.Err() != nil || !w.locker.notes.begin() {
 		return false
 	}
 	w.note = w.newNote()
@@ -159,7 +158,7 @@ func (w *nestedWait) beginWatch() bool {
 func (w *nestedWait) lookHere() bool {
 	w.locker.waits.mu.Lock()
 	defer w.locker.waits.mu.Unlock()
-	if w.over {
+	if w.ctx.Err() != nil {
 		return true
 	}
 	cycle := w.pathLocked(w, map[*nestedWait]bool{})
@@ -217,7 +216,7 @@ func errorOf(cycle []*nestedWait) error {
 		if i > 0 {
 			fmt.Fprintf(&b, ", which %s holds; that", cycle[i].policy.label())
 		}
-		fmt.Fprintf(&b, " holds %s and waits for %s", strings.Join(w.chain.keys(), ", "), w.shown)
+		fmt.Fprintf(&b, " holds %s and waits for %s", strings.Join(w.chain.keys(), ", "), w.shown())
 	}
 	b.WriteString(", which this one holds")
 	return fmt.Errorf("%s; take the locks in one order, or together by AcquireAll", b.String())

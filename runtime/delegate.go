@@ -103,13 +103,9 @@ func Inject(ctx context.Context, c Carrier, s *Signer, audience string) error {
 // that delegates further puts its own name behind.
 func (h *hold) delegate() delegatedHold {
 	p := h.policy
-	kind := p.kind()
-	if h.lease.downgraded.Load() {
-		kind = driver.Read
-	}
 	d := delegatedHold{
 		Key: h.entry.id.key, Backend: h.entry.id.backend, Token: h.token, Method: p.Method,
-		Kind: uint8(kind), Permits: p.Permits, Weight: p.Weight,
+		Kind: uint8(h.kindNow()), Permits: p.Permits, Weight: p.Weight,
 	}
 	if lease, ok := h.lease.Lease.(*delegatedLease); ok {
 		d.ID, d.Prefix = lease.of.ID+"/"+lease.keyring.audience, lease.of.Prefix

@@ -163,10 +163,8 @@ func (op *acquireOp) explain(err error) error {
 	if err = driver.Locate(op.entry.backend, err); errors.Is(err, ErrIndeterminate) {
 		return because(ErrIndeterminate, endedBy(op.ctx, ErrIndeterminate, err))
 	}
-	select {
-	case <-op.locker.open.Done(): // what was under way may have been cut
+	if op.locker.open.Err() != nil { // what was under way may have been cut
 		return because(ErrClosed, endedBy(op.ctx, ErrClosed, err))
-	default:
 	}
 	return because(ErrUnavailable, endedBy(op.ctx, ErrUnavailable, err))
 }
@@ -246,42 +244,6 @@ func (h *hidden) As(target any) bool {
 var sentinels = []error{ErrNotAcquired, ErrBusy, ErrUnavailable, ErrIndeterminate, ErrLost, ErrDeadlock, ErrConflict, ErrInvalid,
 	ErrDone, ErrNotHeld, ErrClosed, context.Canceled, context.DeadlineExceeded}
 
-// nested is the error of a call that waited in vain inside of other locks. Two calls that
-// take two locks in opposite orders read each other's key there.
-type nested struct {
-	error
-	keys string
-}
-
-func (n *nested) Error() string { return n.error.Error() + ", while this call holds " + n.keys }
-func (n *nested) Unwrap() error { return n.error }
-
-// whileHolding adds to err what the call under ctx holds, if it waited.
-func whileHolding(ctx context.Context, err error) error {
-	if !errors.Is(err, ErrNotAcquired) {
-		return err
-	}
-	if keys := owned(ctx).keys(); len(keys) > 0 {
-		return &nested{err, strings.Join(keys, ", ")}
-	}
-	return err
-}
-
-// keys returns the locks of the chain, the innermost first, each once.
-func (f *frame) keys() (keys []string) {
-	for ; f != nil; f = f.outer {
-		key := f.hold().entry.id.key
-		if f.alive() != nil || slices.Contains(keys, key) {
-			continue
-		}
-		if len(keys) == namedLocks {
-			return append(keys, "...")
-		}
-		keys = append(keys, key)
-	}
-	return keys
-}
-
 // waitOver is what a call is told whose policy's wait ended before it had the lock.
 func waitOver(p *Policy) error {
 	return because(ErrNotAcquired, errors.New("waited "+p.Wait.String()))
@@ -296,13 +258,6 @@ func naming(err error, answers ...error) error {
 		}
 	}
 	return err
-}
-
-// noteUntold takes down why the engine tells op of no release, unless that is because ctx has ended.
-func (op *acquireOp) noteUntold(ctx context.Context, err error) {
-	if err == nil || ctx.Err() == nil {
-		op.untold = err
-	}
 }
 
 // polled returns err, by which a wait ended, with why the engine told op of no release: who polls may
@@ -346,10 +301,4 @@ func saysLost(err error, key string) bool {
 		return slices.ContainsFunc(wraps.Unwrap(), func(one error) bool { return saysLost(one, key) })
 	}
 	return false
-}
-
-// notified reports whether nothing was missed before the attempt that ended with err.
-func notified(err error) bool {
-	h := heldError(err)
-	return h != nil && h.Notified
 }

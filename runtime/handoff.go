@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
@@ -88,10 +89,33 @@ func (l *Locker) next(e *entry) {
 	}
 }
 
+// stopCompeting cleans up after a competition that failed with err, and lets the
+// next in the queue compete.
+func (l *Locker) stopCompeting(op *acquireOp, err error) {
+	e, a := op.entry, op.acquisition
+	if !isHeld(err) && !isContextError(err) { // the engine has failed since it answered
+		e.answer = nil
+	}
+	e.shard.mu.Lock()
+	alone := e.first == nil || e.id.kind != 0 // whose places in the engine's queue are each goroutine's own
+	e.shard.mu.Unlock()
+	unknown := a.MayHaveRun || a.MayBeGranted || errors.Is(err, ErrIndeterminate)
+	e.placed = e.placed || a.Queue && unknown
+	if unknown || e.placed && alone {
+		undo, lasts := *a, a.TTL
+		undo.Queue = alone // the place in the engine's queue serves the next in the queue
+		if e.placed && alone {
+			e.placed = false
+			lasts = max(lasts, placeLimit) // the engine may give the lock to a place that nobody waits at
+		}
+		l.undo(e, &undo, lasts)
+	}
+	l.next(e)
+}
+
 // leaveQueue gives up this process's place in the engine's queue for e's key, as id.
 func (l *Locker) leaveQueue(e *entry, id string) {
-	a := &driver.Acquisition{Key: l.prefix + e.id.key, ID: id, TTL: DefaultTTL, Tokens: 1, Queue: true}
-	l.cleanup.add(e.id.backend, a.TTL, func(ctx context.Context) error { return e.backend.Undo(ctx, a) })
+	l.undo(e, &driver.Acquisition{Key: l.prefix + e.id.key, ID: id, TTL: DefaultTTL, Tokens: 1, Queue: true}, DefaultTTL)
 }
 
 // canHandToLocked reports whether a holder under p may follow on this lease without

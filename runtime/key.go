@@ -11,23 +11,20 @@ import (
 // and no two values make one key. Digits are uppercase, as in RFC 3986.
 func EncodeKey(value string) string {
 	const hex = "0123456789ABCDEF"
-	n := 0
-	for i := 0; i < len(value); i++ {
-		if !plainKeyByte(value[i]) {
-			n++
-		}
+	plain := 0
+	for plain < len(value) && plainKeyByte(value[plain]) {
+		plain++
 	}
-	if n == 0 {
+	if plain == len(value) {
 		return value
 	}
-	out := make([]byte, 0, len(value)+2*n)
-	for i := 0; i < len(value); i++ {
-		c := value[i]
+	out := append(make([]byte, 0, 3*len(value)), value[:plain]...)
+	for _, c := range []byte(value[plain:]) {
 		if plainKeyByte(c) {
 			out = append(out, c)
-			continue
+		} else {
+			out = append(out, '%', hex[c>>4], hex[c&15])
 		}
-		out = append(out, '%', hex[c>>4], hex[c&15])
 	}
 	return string(out)
 }

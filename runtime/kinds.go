@@ -199,10 +199,7 @@ var (
 
 // admits returns why a call under p may not enter h again, or nil.
 func (h *hold) admits(p *Policy) error {
-	outer, inner := h.policy.kind(), p.kind()
-	if h.lease.downgraded.Load() {
-		outer = driver.Read
-	}
+	outer, inner := h.kindNow(), p.kind()
 	switch {
 	case outer == driver.Read && inner == driver.Write:
 		return errUpgrade

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
@@ -71,14 +72,11 @@ func (l *Locker) Lead(ctx context.Context, p *Policy, key string, lead func(ctx 
 		if led && time.Since(began) > pause || time.Since(asked) > campaignMost {
 			pause = campaignFirst
 		}
-		timer := time.NewTimer(pause)
 		select {
-		case <-timer.C:
+		case <-time.After(pause):
 		case <-ctx.Done():
-			timer.Stop()
 			return errors.Join(err, &Error{Op: "acquire", Method: p.Method, Key: key, Err: ctxEnded(ctx)})
 		case <-l.open.Done():
-			timer.Stop()
 			return errors.Join(err, &Error{Op: "acquire", Method: p.Method, Key: key, Err: ErrClosed})
 		}
 		pause = min(2*pause, campaignMost)
@@ -87,12 +85,7 @@ func (l *Locker) Lead(ctx context.Context, p *Policy, key string, lead func(ctx 
 
 // permanent reports whether asking again can't help.
 func permanent(err error) bool {
-	for _, kind := range []error{ErrInvalid, ErrClosed, ErrConflict, ErrDeadlock} {
-		if errors.Is(err, kind) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]error{ErrInvalid, ErrClosed, ErrConflict, ErrDeadlock}, func(kind error) bool { return errors.Is(err, kind) })
 }
 
 // Leader returns who leads under key, of the locks that p names, or nil if nobody does. It

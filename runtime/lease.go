@@ -56,7 +56,7 @@ func (lk *heldLease) init(lease driver.Lease, e *entry, tenure time.Duration, p 
 	ahead := lk.ends().Sub(now)
 	sent := now.Add(min(ahead-term, 0)) // now if it was renewed between the two
 	lk.handOnUntil, lk.yieldAfter = sent.Add(tenure), sent.Add(min(tenure, wantedTenure))
-	after := max(renewalWhen(ahead, term), 0)
+	after := max(lk.renewalIn(now), 0)
 	lk.late = after == 0
 	lk.due = now.Add(min(after, renewAfter(lk.length())))
 	return ahead - margin(term)
@@ -116,12 +116,8 @@ func renewAfter(ttl time.Duration) time.Duration { return ttl / 3 }
 // renewalIn is how long it is from now until lk is to be renewed, by its deadline.
 func (lk *heldLease) renewalIn(now driver.Instant) time.Duration {
 	term := lk.term()
-	return renewalWhen(lk.ends().Sub(now), term)
+	return lk.ends().Sub(now) - (term - renewAfter(term))
 }
-
-// renewalWhen is how long it is until a lease of this term is to be renewed that the
-// engine ends in ahead.
-func renewalWhen(ahead, term time.Duration) time.Duration { return ahead - (term - renewAfter(term)) }
 
 // retryAfter is when a renewal without an answer is sent again.
 func retryAfter(ttl time.Duration) time.Duration {

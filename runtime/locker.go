@@ -21,7 +21,7 @@ type Backend = driver.Backend
 //
 // New makes it (new.go). Its methods stand in locker.go (the calls), support.go (what it can
 // do), several.go (AcquireAll), queue.go (the local queue), acquire.go (at the engine),
-// release.go (release and loss), cleanup.go, close.go and observer.go.
+// handoff.go (what comes after a hold), release.go (release and loss), cleanup.go, close.go and observer.go.
 type Locker struct {
 	id       string // a random UUID; with a number behind it, the ID of an acquisition
 	own      driver.Backend
@@ -41,9 +41,9 @@ type Locker struct {
 	watchdog watchdog
 	outages  outages
 	cleanup  cleanup
-	known    registrations // at the engines that keep who their Lockers are
-	waits    *nestedWaits  // of the process
-	notes    noteWork
+	known    map[string]*registration // by the backend's name: at the engines that keep who their Lockers are
+	waits    *nestedWaits             // of the process
+	notes    *noteWork
 
 	closed atomic.Bool        // no new acquire begins
 	forced atomic.Bool        // Close has waited long enough: nothing is held any more
@@ -72,7 +72,7 @@ func (l *Locker) Acquire(ctx context.Context, p *Policy, key string) (context.Co
 		if err != nil {
 			return ctx, nil, l.reject(ctx, p, key, called, err)
 		}
-		l.observeReentry(ctx, held, p, called)
+		l.observeEntry(ctx, Reentered, p, held.frame.hold(), called)
 		return held.frame.ctx, held, nil
 	}
 	s, err := l.admit(ctx, key)
@@ -84,7 +84,7 @@ func (l *Locker) Acquire(ctx context.Context, p *Policy, key string) (context.Co
 		return ctx, nil, l.reject(ctx, p, key, called, err)
 	}
 	l.noteOrders(ctx, outer, p, key)
-	h, err := l.take(ctx, outer, s, p, key, l.waitEnd(p), kept)
+	h, err := l.take(ctx, outer, s, p, key, l.waitEnd(p))
 	if err != nil {
 		l.leave(s)
 		return ctx, nil, l.reject(ctx, p, key, called, err)

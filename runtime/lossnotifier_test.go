@@ -257,3 +257,21 @@ func TestUnansweredAttemptOfALostLeaseIsBarred(t *testing.T) {
 		})
 	}
 }
+
+// A lease whose renewal is due as it comes is renewed once, not again when it says that it can tell of
+// a loss.
+func TestALateLeaseIsRenewedOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := &telling{scripted: newScripted()}
+		b.onGrant = func(*tellingLease) { time.Sleep(ttl / 2) }
+		b.onListen = func(*tellingLease) { time.Sleep(time.Millisecond) } // the renewal has begun
+		b.onRenew = func(_ context.Context, do func() error) error {
+			time.Sleep(10 * time.Millisecond)
+			return do()
+		}
+		_, held := acquire(t, t.Context(), newLocker(t, b, nil), renewed, "k")
+		time.Sleep(ttl / 6)
+		require.EqualValues(t, 1, b.renewals.Load())
+		require.NoError(t, release(held))
+	})
+}

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 )
 
 // Merger has calls that wait for one key in one process share a section: one lock, one
@@ -116,6 +115,7 @@ func (m *Merger[Req, Res]) Do(ctx context.Context, key string, req Req, batch fu
 	case outer.find(l, m.policy.Backend, key) != nil, outer.heldElsewhere(l, l.backend(m.policy.Backend), key):
 		return res, l.reject(ctx, m.policy, key, l.observedSince(), errNested)
 	}
+	end := l.waitEnd(m.policy)
 	waiting, nested := l.waitNested(ctx, outer, m.policy, l.backend(m.policy.Backend), key)
 	defer nested.end()
 	c := &merged[Req, Res]{ctx: ctx, nested: nested, req: req, done: make(chan struct{})}
@@ -123,19 +123,13 @@ func (m *Merger[Req, Res]) Do(ctx context.Context, key string, req Req, batch fu
 	if !ok {
 		return res, l.reject(ctx, m.policy, key, l.observedSince(), because(ErrNotAcquired, ErrBusy))
 	}
-	var over <-chan time.Time
-	if m.policy.Wait > 0 {
-		timer := time.NewTimer(m.policy.Wait)
-		defer timer.Stop()
-		over = timer.C
-	}
 	select {
 	case <-c.done:
 	case <-waiting.Done():
 		if m.leave(q, c) {
 			return res, l.reject(ctx, m.policy, key, l.observedSince(), cmp.Or(nested.end(), ctxEnded(ctx)))
 		}
-	case <-over:
+	case <-at(end):
 		if m.leave(q, c) {
 			return res, l.reject(ctx, m.policy, key, l.observedSince(), waitOver(m.policy))
 		}

@@ -61,7 +61,7 @@ func New(b Backend, opts *Options) *Locker {
 	l.cleanup.init()
 	l.known = newRegistrations(l)
 	l.waits = waitsOfProcess
-	l.notes.ctx, l.notes.stop = context.WithCancel(context.Background())
+	l.notes = newNoteWork()
 	for _, b := range l.backends {
 		if s, ok := b.(driver.Shared); ok {
 			s.Attach()

@@ -111,42 +111,31 @@ const (
 	PermitsDiffer
 )
 
+var eventNames = [...]string{
+	Acquired:      "acquired",
+	Waiting:       "waiting",
+	Waited:        "waited",
+	HandedOff:     "handed off",
+	Reentered:     "re-entered",
+	Rejected:      "rejected",
+	Renewed:       "renewed",
+	RenewalFailed: "renewal failed",
+	Lost:          "lost",
+	Released:      "released",
+	OutageBegan:   "outage began",
+	OutageEnded:   "outage ended",
+	Unclosed:      "unclosed",
+	OrderCycle:    "order cycle",
+	PermitsDiffer: "permits differ",
+}
+
 // String returns the kind as it stands in logs and metrics: "acquired",
 // "renewal failed".
 func (k EventKind) String() string {
-	switch k {
-	case Acquired:
-		return "acquired"
-	case Waiting:
-		return "waiting"
-	case Waited:
-		return "waited"
-	case HandedOff:
-		return "handed off"
-	case Reentered:
-		return "re-entered"
-	case Rejected:
-		return "rejected"
-	case Renewed:
-		return "renewed"
-	case RenewalFailed:
-		return "renewal failed"
-	case Lost:
-		return "lost"
-	case Released:
-		return "released"
-	case OutageBegan:
-		return "outage began"
-	case OutageEnded:
-		return "outage ended"
-	case Unclosed:
-		return "unclosed"
-	case OrderCycle:
-		return "order cycle"
-	case PermitsDiffer:
-		return "permits differ"
+	if k < Acquired || int(k) >= len(eventNames) {
+		return "unknown"
 	}
-	return "unknown"
+	return eventNames[k]
 }
 
 // NewLogObserver returns an [Observer] that writes to logger: what is lost or
@@ -185,11 +174,15 @@ func (o logObserver) Observe(ctx context.Context, e Event) {
 }
 
 func (e Event) level() slog.Level {
-	switch {
-	case e.Kind == Lost, e.Kind == OutageBegan, e.Kind == OutageEnded, e.Kind == Unclosed, e.Kind == OrderCycle, e.Kind == PermitsDiffer, e.Kind == Released && e.Err != nil:
+	switch e.Kind {
+	case Lost, OutageBegan, OutageEnded, Unclosed, OrderCycle, PermitsDiffer:
 		return slog.LevelWarn
-	case e.Kind == Rejected:
+	case Rejected:
 		return slog.LevelInfo
+	case Released:
+		if e.Err != nil {
+			return slog.LevelWarn
+		}
 	}
 	return slog.LevelDebug
 }
@@ -213,9 +206,6 @@ func (l *Locker) reject(ctx context.Context, p *Policy, key string, called time.
 
 // observeHold says that h began, in a call made at called.
 func (l *Locker) observeHold(ctx context.Context, h *hold, called time.Time) {
-	if l.observer == nil {
-		return
-	}
 	if h.waited {
 		l.observeEntry(ctx, Waited, h.policy, h, called)
 	}
@@ -240,14 +230,11 @@ func (l *Locker) methodCaller(ctx context.Context, h *hold) context.Context {
 	return o.BeginHold(ctx, Event{Kind: h.beganBy(), Policy: h.policy, Key: h.entry.id.key, Token: h.token})
 }
 
-// observeReentry is observeHold for a re-entry.
-func (l *Locker) observeReentry(ctx context.Context, held *Hold, p *Policy, called time.Time) {
-	if l.observer != nil {
-		l.observeEntry(ctx, Reentered, p, held.frame.hold(), called)
-	}
-}
-
+// observeEntry says how a call under p, made at called, came to h.
 func (l *Locker) observeEntry(ctx context.Context, kind EventKind, p *Policy, h *hold, called time.Time) {
+	if l.observer == nil {
+		return
+	}
 	l.observer.Observe(ctx, Event{Kind: kind, Policy: p, Key: h.entry.id.key, Token: h.token, Duration: time.Since(called)})
 }
 
@@ -258,14 +245,12 @@ func (l *Locker) observeOutage(kind EventKind, backend string, d time.Duration, 
 }
 
 // observeWaiting notes that the call under ctx, which h is for, queues for key.
-// The Observer hears it once, and of a trial once that is kept.
+// The Observer hears it once.
 func (h *hold) observeWaiting(ctx context.Context, key string) {
 	if h.waited {
 		return
 	}
-	if h.waited = true; h.trial.Load() != int32(kept) {
-		return
-	}
+	h.waited = true
 	if o := h.locker.observer; o != nil {
 		o.Observe(ctx, Event{Kind: Waiting, Policy: h.policy, Key: key})
 	}

@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -63,21 +64,6 @@ func (o *Options) mustBeRight() map[string]Override {
 	return o.Patterns
 }
 
-// over returns p with what over says.
-func (over Override) over(p *Policy) *Policy {
-	full := *p
-	if over.TTL > 0 {
-		full.TTL = over.TTL
-	}
-	if over.Wait > 0 && p.queues() {
-		full.Wait = over.Wait
-	}
-	if over.Max > 0 && !p.NoRenew {
-		full.Max = over.Max
-	}
-	return &full
-}
-
 // queues reports whether a Wait counts for p.
 func (p *Policy) queues() bool { return !p.Try && !p.Leader && !p.merges }
 
@@ -87,23 +73,20 @@ func (l *Locker) complete(p *Policy) *Policy {
 	if p == nil {
 		p = defaultPolicy
 	}
-	if l == nil { // which vet refuses
+	if l == nil || len(l.patterns) == 0 && l.defaults.TTL == 0 && l.defaults.Wait == 0 { // vet refuses a nil one
 		return p
 	}
-	if over, ok := l.patterns[p.Pattern]; ok {
-		p = over.over(p)
+	over, full := l.patterns[p.Pattern], *p
+	full.TTL = cmp.Or(over.TTL, p.TTL, l.defaults.TTL)
+	if p.queues() {
+		full.Wait = cmp.Or(over.Wait, p.Wait, l.defaults.Wait)
 	}
-	ttl := p.TTL == 0 && l.defaults.TTL > 0
-	wait := p.Wait == 0 && l.defaults.Wait > 0 && p.queues()
-	if !ttl && !wait {
+	if !p.NoRenew {
+		full.Max = cmp.Or(over.Max, p.Max)
+	}
+	if full == *p {
 		return p
 	}
-	full := *p
-	if ttl {
-		full.TTL = l.defaults.TTL
-	}
-	if wait {
-		full.Wait = l.defaults.Wait
-	}
-	return &full
+	changed := full // p as it is costs no allocation
+	return &changed
 }

@@ -246,8 +246,16 @@ func invalidf(format string, args ...any) error {
 // waitEnd returns when a wait under p ends that begins now: the zero time if
 // the context alone ends it.
 func (l *Locker) waitEnd(p *Policy) time.Time {
-	if p.Wait == 0 {
+	if p.Wait <= 0 {
 		return time.Time{}
 	}
 	return time.Now().Add(p.Wait)
+}
+
+// at returns a channel that gets a value when a wait is over that ends at end.
+func at(end time.Time) <-chan time.Time {
+	if end.IsZero() {
+		return nil
+	}
+	return time.After(time.Until(end))
 }

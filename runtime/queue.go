@@ -104,13 +104,12 @@ const (
 var errHeld error = &driver.HeldError{}
 
 // take returns a hold on key: at once, by competing at the backend, or after
-// waiting in the queue. The zero end waits until ctx ends. A trial that is not yet kept
-// waits for no holder. outer is what the call holds.
-func (l *Locker) take(ctx context.Context, outer *frame, s *shard, p *Policy, key string, end time.Time, t trial) (*hold, error) {
+// waiting in the queue. The zero end waits until ctx ends. outer is what the call holds.
+func (l *Locker) take(ctx context.Context, outer *frame, s *shard, p *Policy, key string, end time.Time) (*hold, error) {
 	id := entryID{backend: p.Backend, key: key}
 	for waited := false; ; {
-		h := l.newHold(outer, p, t)
-		h.waited, h.queued = waited, waited
+		h := &hold{locker: l, policy: p, waited: waited, queued: waited}
+		h.first.frame.outer = outer
 		s.mu.Lock()
 		e, fresh := s.entryLocked(id, p, l)
 		if err := e.refusesLocked(h, fresh != nil); err != nil {
@@ -164,16 +163,6 @@ func (l *Locker) take(ctx context.Context, outer *frame, s *shard, p *Policy, ke
 	}
 }
 
-// newHold returns what a call under p, which holds outer, will hold.
-func (l *Locker) newHold(outer *frame, p *Policy, t trial) *hold {
-	h := &hold{locker: l, policy: p}
-	h.first.frame.outer = outer
-	if t != kept { // an atomic store costs even where nobody else sees it
-		h.trial.Store(int32(t))
-	}
-	return h
-}
-
 // entryLocked returns the entry that a call under p competes for, or waits for. fresh is
 // not nil if it is new: then the caller is busy with it.
 func (s *shard) entryLocked(id entryID, p *Policy, l *Locker) (e *entry, fresh *newEntry) {
@@ -211,8 +200,8 @@ func (e *entry) refusesLocked(h *hold, fresh bool) error {
 	case fresh:
 		e.competesLocked(p.Fair || p.Once)
 		return nil
-	case h.tries() && (e.state == held || e.competing != nil):
-		return e.refusalLocked(h)
+	case p.Try && (e.state == held || e.competing != nil):
+		return e.refusalLocked()
 	case h.locker.closed.Load(): // under the mutex, so that Close finds all others in the queue
 		return ErrClosed
 	}
@@ -241,22 +230,29 @@ func (l *Locker) awaitTurn(ctx context.Context, outer *frame, e *entry, w *waite
 	return t, given, err
 }
 
+// awaitSeen is await as the Observer, the tracer and who looks for deadlocks see it.
+func (l *Locker) awaitSeen(ctx context.Context, e *entry, w *waiter, end time.Time) (turn, error) {
+	h := w.hold
+	h.observeWaiting(ctx, e.id.key)
+	defer traceWait(ctx, h.policy)()
+	waiting, nested := l.waitNested(ctx, h.first.frame.outer, h.policy, e.backend, e.id.key)
+	t, err := l.await(waiting, e, w, end)
+	if deadlock := nested.end(); deadlock != nil && err != nil {
+		err = deadlock
+	}
+	return t, err
+}
+
 // await waits in the queue. A waiter that gives up has left the queue on return. If
 // it was given its turn at that moment, await has passed the turn on.
 func (l *Locker) await(ctx context.Context, e *entry, w *waiter, end time.Time) (turn, error) {
-	var timer <-chan time.Time
-	if !end.IsZero() {
-		t := time.NewTimer(time.Until(end))
-		defer t.Stop()
-		timer = t.C
-	}
 	var err error
 	select {
 	case t := <-w.turn:
 		return t, nil
 	case <-ctx.Done():
 		err = ctxEnded(ctx)
-	case <-timer:
+	case <-at(end):
 		err = waitOver(w.hold.policy)
 	}
 	e.shard.mu.Lock()

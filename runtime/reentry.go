@@ -2,8 +2,11 @@ package lock
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -156,20 +159,41 @@ func (s reentrySlot) enter(ctx context.Context, p *Policy, end time.Time) error 
 	if p.Try {
 		return because(ErrNotAcquired, errHeld)
 	}
-	var timer <-chan time.Time
-	if !end.IsZero() {
-		t := time.NewTimer(time.Until(end))
-		defer t.Stop()
-		timer = t.C
-	}
 	select {
 	case s <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ctxEnded(ctx)
-	case <-timer:
+	case <-at(end):
 		return waitOver(p)
 	}
 }
 
 func (s reentrySlot) leave() { <-s }
+
+// whileHolding adds to err what the call under ctx holds, if it waited in vain. Two calls that take
+// two locks in opposite orders read each other's key there.
+func whileHolding(ctx context.Context, err error) error {
+	if !errors.Is(err, ErrNotAcquired) {
+		return err
+	}
+	if keys := owned(ctx).keys(); len(keys) > 0 {
+		return fmt.Errorf("%w, while this call holds %s", err, strings.Join(keys, ", "))
+	}
+	return err
+}
+
+// keys returns the locks of the chain, the innermost first, each once.
+func (f *frame) keys() (keys []string) {
+	for ; f != nil; f = f.outer {
+		key := f.hold().entry.id.key
+		if f.alive() != nil || slices.Contains(keys, key) {
+			continue
+		}
+		if len(keys) == namedLocks {
+			return append(keys, "...")
+		}
+		keys = append(keys, key)
+	}
+	return keys
+}

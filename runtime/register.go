@@ -7,7 +7,6 @@ import (
 	"path"
 	"runtime/debug"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,10 +14,9 @@ import (
 )
 
 const (
-	registerAfter   = time.Second // of the first lease: a process that is over by then is nobody's riddle
-	registerEvery   = 20 * time.Second
-	registeredFor   = time.Minute // two tries may fail
-	registerTimeout = time.Second
+	registerAfter = time.Second // of the first lease: a process that is over by then is nobody's riddle
+	registerEvery = 20 * time.Second
+	registeredFor = time.Minute // two tries may fail
 )
 
 // registration tells one engine who this Locker is, so that the owner ID of a lock leads
@@ -29,22 +27,14 @@ type registration struct {
 	name    string
 	process string // in JSON
 	begun   atomic.Bool
-
-	mu     sync.Mutex
-	timer  *time.Timer // nil before the first lease
-	known  bool        // the engine may know us
-	ended  bool
-	cancel context.CancelFunc // of the call under way
-	call   sync.WaitGroup
+	timer   *time.Timer // nil before the first lease; the mutex of the noteWork guards it
+	known   bool        // the engine may know us
 }
 
-// registrations are those of a Locker, by the backend's name.
-type registrations map[string]*registration
-
 // newRegistrations returns those at the backends that can keep one, and that other processes
-// can ask.
-func newRegistrations(l *Locker) registrations {
-	all := registrations{}
+// can ask, by the backend's name.
+func newRegistrations(l *Locker) map[string]*registration {
+	all := map[string]*registration{}
 	for name, b := range l.backends {
 		engine, ok := b.(driver.Noter)
 		if _, shared := b.(driver.Shared); ok && shared {
@@ -60,12 +50,12 @@ func thisProcess(l *Locker) *driver.Process {
 	host, _ := os.Hostname() // empty where the system does not tell
 	p := &driver.Process{ID: l.id, Name: l.name, Host: host, PID: os.Getpid(), Since: time.Now().UTC()}
 	if info, ok := debug.ReadBuildInfo(); ok {
-		p.Service, p.Version = path.Base(info.Path), info.Main.Version
-		if p.Version == "(devel)" { // of no release
-			p.Version = ""
+		p.Service = path.Base(info.Path)
+		if info.Main.Version != "(devel)" { // of no release
+			p.Version = info.Main.Version
 		}
 		at := slices.IndexFunc(info.Settings, func(s debug.BuildSetting) bool { return s.Key == "vcs.revision" })
-		if at >= 0 && p.Version == "" {
+		if at >= 0 && p.Version == "" { // the repository has no go.mod at its root
 			p.Version = info.Settings[at].Value
 		}
 	}
@@ -73,65 +63,41 @@ func thisProcess(l *Locker) *driver.Process {
 }
 
 // begin has the registration made soon, if this is the first lease at the engine.
-func (r *registration) begin() {
+func (r *registration) begin(notes *noteWork) {
 	if r == nil || r.begun.Load() || r.begun.Swap(true) {
 		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.ended {
-		r.timer = time.AfterFunc(registerAfter, r.register)
+	notes.mu.Lock()
+	defer notes.mu.Unlock()
+	if notes.open.Err() == nil {
+		r.timer = time.AfterFunc(registerAfter, func() { r.register(notes) })
 	}
 }
 
 // register tells the engine, and again a period later.
-func (r *registration) register() {
-	r.mu.Lock()
-	if r.ended {
-		r.mu.Unlock()
+func (r *registration) register(notes *noteWork) {
+	if !notes.begin() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), registerTimeout)
-	r.known, r.cancel = true, cancel
-	r.call.Add(1)
-	r.mu.Unlock()
-
-	_ = r.engine.PutNote(ctx, r.name, r.process, registeredFor)
-
-	cancel()
-	r.call.Done()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.ended {
-		r.timer.Reset(registerEvery)
-	}
+	defer notes.work.Done()
+	r.known = true
+	r.put(notes.open, r.process, registeredFor)
+	r.timer.Reset(registerEvery)
 }
 
-// end takes the registrations away, or leaves them to their expiry if ctx ends first.
-func (all registrations) end(ctx context.Context) {
-	var work sync.WaitGroup
-	for _, r := range all {
-		work.Go(func() { r.end(ctx) })
-	}
-	work.Wait()
-}
-
+// end takes the registration away, or leaves it to its expiry if ctx ends first. The noteWork
+// has ended before.
 func (r *registration) end(ctx context.Context) {
-	r.mu.Lock()
-	r.ended = true
 	if r.timer != nil {
 		r.timer.Stop()
 	}
-	if r.cancel != nil {
-		r.cancel()
+	if r.known && ctx.Err() == nil {
+		r.put(ctx, "", 0)
 	}
-	known := r.known
-	r.mu.Unlock()
-	r.call.Wait()
-	if !known || ctx.Err() != nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, registerTimeout)
+}
+
+func (r *registration) put(ctx context.Context, text string, ttl time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, noteTimeout)
 	defer cancel()
-	_ = r.engine.PutNote(ctx, r.name, "", 0)
+	_ = r.engine.PutNote(ctx, r.name, text, ttl)
 }

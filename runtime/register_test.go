@@ -86,3 +86,34 @@ func TestRegistersNothingInASecond(t *testing.T) {
 		require.Empty(t, calls)
 	})
 }
+
+// silentRegistry answers no note that is taken away.
+type silentRegistry struct{ *registry }
+
+func (r *silentRegistry) PutNote(ctx context.Context, name, text string, ttl time.Duration) error {
+	if ttl == 0 {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return r.registry.PutNote(ctx, name, text, ttl)
+}
+
+// Engines that are silent as a Locker is closed cost its caller the time of one.
+func TestCloseBesideSilentRegistries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := map[string]driver.Backend{}
+		for _, name := range []string{"", "a", "b", "c"} {
+			all[name] = &silentRegistry{&registry{Backend: memlock.New()}}
+		}
+		own := all[""]
+		delete(all, "")
+		l := lock.New(own, &lock.Options{Backends: all})
+		for _, name := range []string{"", "a", "b", "c"} {
+			require.NoError(t, l.Do(t.Context(), &lock.Policy{Backend: name}, "k", func(context.Context) error { return nil }))
+		}
+		time.Sleep(2 * time.Second)
+		began := time.Now()
+		require.NoError(t, l.Close(t.Context()))
+		require.Equal(t, time.Second, time.Since(began))
+	})
+}

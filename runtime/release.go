@@ -3,7 +3,6 @@ package lock
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
@@ -194,6 +193,32 @@ func (r *releasing) end() error {
 	return nil
 }
 
+// stay keeps the lock of h, whose method has returned, for so long, and releases it then.
+// The watchdog renews it meanwhile. A Close waits for it as for a hold, unless it is lost.
+func (h *hold) stay(rest time.Duration) {
+	l := h.locker
+	h.entry.shard.active.Add(1)
+	kept := &methodContext{caller: context.WithoutCancel(h.caller())}
+	h.begin(kept) // a loss ends it, as it would end the method's
+	go func() {
+		select {
+		case <-time.After(rest):
+		case <-kept.Done():
+		}
+		r := releasing{hold: h, now: driver.Now()}
+		lease := l.part(h, r.now)
+		if lease == nil {
+			_ = r.end() // which tells the Observer
+			return
+		}
+		l.discardThen(lease, func(err error) {
+			r.err = err
+			l.next(lease.entry)
+			_ = r.end()
+		})
+	}()
+}
+
 // expire ends h, whose lease is over, and gives it back. It reports whether it did:
 // the watchdog may have been first.
 func (h *hold) expire() (done bool) {
@@ -222,8 +247,7 @@ func (h *hold) giveBack() {
 func (l *Locker) free(ctx context.Context, lease *heldLease, now time.Time) error {
 	e := lease.entry
 	if ctx == endedContext { // nobody waits for this release, and it must not hold the caller up
-		var once sync.Once
-		l.discardNow(lease, func(error) { once.Do(func() { l.next(e) }) })
+		l.discardThen(lease, func(error) { l.next(e) })
 		return nil
 	}
 	err := l.release(ctx, lease, now)
@@ -257,33 +281,23 @@ func (l *Locker) released(lk *heldLease, err error) error {
 }
 
 // discard releases lk in the background.
-func (l *Locker) discard(lk *heldLease) {
-	l.cleanup.add(lk.entry.id.backend, lk.ttl(), lk.freeing())
-}
+func (l *Locker) discard(lk *heldLease) { l.discardThen(lk, func(error) {}) }
 
-// discardNow is discard for a release that others wait for. It calls then with what each
-// attempt, of which there is one at least, has ended with.
-func (l *Locker) discardNow(lk *heldLease, then func(err error)) {
-	last := lk.token - 1
+// discardThen is discard for a release that others wait for. It calls then with what the first
+// attempt has ended with.
+func (l *Locker) discardThen(lk *heldLease, then func(err error)) {
+	last, first := lk.token-1, true
 	l.cleanup.add(lk.entry.id.backend, lk.ttl(), func(ctx context.Context) error {
 		err := lk.Release(ctx, last)
-		then(err)
+		if first {
+			first = false
+			then(err)
+		}
 		if isLost(err) {
 			return nil
 		}
 		return err
 	})
-}
-
-// freeing returns a function that releases lk as it is now. ErrLost counts as done.
-func (lk *heldLease) freeing() func(context.Context) error {
-	last := lk.token - 1
-	return func(ctx context.Context) error {
-		if err := lk.Release(ctx, last); !isLost(err) {
-			return err
-		}
-		return nil
-	}
 }
 
 // lose ends lk before its holder released it: the holder's context ends, and

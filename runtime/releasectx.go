@@ -58,10 +58,8 @@ func (c *releaseContext) started() context.Context {
 		return c.timers
 	}
 	c.timers.stop = context.AfterFunc(c.caller, func() {
-		t := time.NewTimer(releaseGrace)
-		defer t.Stop()
 		select {
-		case <-t.C:
+		case <-time.After(releaseGrace):
 			cancel()
 		case <-inner.Done():
 		}

@@ -162,12 +162,12 @@ func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, 
 		}
 		i, called := len(all.rest), l.observedSince()
 		r := reqs[i]
-		one, err := l.takeOne(ctx, outer, all.frame, r, ends[i], kept)
+		one, err := l.takeOne(ctx, outer, all.frame, r, ends[i])
 		if err != nil {
 			return nil, l.reject(ctx, r.Policy, r.Key, called, err)
 		}
 		if one.parent != nil {
-			l.observeReentry(ctx, one, r.Policy, called)
+			l.observeEntry(ctx, Reentered, r.Policy, one.frame.hold(), called)
 		} else {
 			l.observeHold(ctx, one.frame.hold(), called)
 		}
@@ -233,10 +233,7 @@ func earliest(ends []time.Time) (first time.Time) {
 
 // takeOne takes or re-enters one lock, and makes no context for it. chain is outer and what
 // the call has taken so far.
-func (l *Locker) takeOne(ctx context.Context, outer, chain *frame, r Request, end time.Time, t trial) (*Hold, error) {
-	if err := l.vet(r.Policy, r.Key); err != nil {
-		return nil, err
-	}
+func (l *Locker) takeOne(ctx context.Context, outer, chain *frame, r Request, end time.Time) (*Hold, error) {
 	if f := outer.find(l, r.Policy.Backend, r.Key); f != nil {
 		return f.reenter(ctx, outer, r.Policy, end)
 	}
@@ -244,7 +241,7 @@ func (l *Locker) takeOne(ctx context.Context, outer, chain *frame, r Request, en
 	if err != nil {
 		return nil, err
 	}
-	h, err := l.take(ctx, chain, s, r.Policy, r.Key, end, t)
+	h, err := l.take(ctx, chain, s, r.Policy, r.Key, end)
 	if err != nil {
 		l.leave(s)
 		return nil, err

@@ -136,3 +136,29 @@ func TestSilenceCountsForTheShorterLease(t *testing.T) {
 		<-errs
 	})
 }
+
+// A grant that came too late is an answer: the silence of the request after it counts anew.
+func TestLateGrantIsNoSilence(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		b.onAcquire = func(_ context.Context, _ *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
+			defer time.Sleep(2 * time.Second)
+			return do()
+		}
+		l := newLocker(t, b, nil)
+		first := make(chan error)
+		go func() {
+			_, _, err := l.Acquire(t.Context(), &lock.Policy{TTL: time.Second}, "k")
+			first <- err
+		}()
+		synctest.Wait()
+		for range 70 {
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			_, _, err := l.Acquire(ctx, &lock.Policy{Try: true}, "k")
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.NotErrorIs(t, err, lock.ErrUnavailable)
+			cancel()
+		}
+		requireOnly(t, lock.ErrNotAcquired, <-first)
+	})
+}

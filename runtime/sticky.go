@@ -79,23 +79,15 @@ func (e *entry) keepLocked(h *hold, now driver.Instant) bool {
 	return true
 }
 
-// resumeLocked makes h the holder of e, which is idle, if it may begin on its lease.
-func (e *entry) resumeLocked(h *hold, now driver.Instant) bool {
-	if !e.lease.canKeepForLocked(h.policy, now) {
-		return false
-	}
-	e.giveLocked(h, e.lease, now)
-	h.handed = true
-	return true
-}
-
 // endIdleLocked makes h the holder of e if it is idle and h may begin on its lease. If h may not,
 // it ends the lease and returns it: it goes back to the engine.
 func (e *entry) endIdleLocked(h *hold) (resumed bool, back *heldLease) {
 	if e.state != idle {
 		return false, nil
 	}
-	if e.resumeLocked(h, driver.Now()) {
+	if now := driver.Now(); e.lease.canKeepForLocked(h.policy, now) {
+		e.giveLocked(h, e.lease, now)
+		h.handed = true
 		return true, nil
 	}
 	back = e.lease

@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -80,18 +81,18 @@ func (l *Locker) supports(p *Policy) error {
 			return invalidf("the backend %T does not tell when another process waits for a lock that is kept idle, so Sticky can't be kept there; leave it out", b)
 		}
 	}
-	kind := p.kind()
-	if kind == 0 {
+	var has driver.Kind
+	if k, ok := b.(driver.Kinded); ok {
+		has = k.Kinds()
+	}
+	switch kind := p.kind(); {
+	case kind == 0 || has&kind != 0:
 		return nil
-	}
-	k, ok := b.(driver.Kinded)
-	if !ok || k.Kinds() == 0 {
+	case has == 0:
 		return invalidf("the backend %T has no %s locks, only mutexes", b, kind)
-	}
-	if has := k.Kinds(); has&kind == 0 {
+	default:
 		return invalidf("the backend %T has no %s locks, only mutexes and %s", b, kind, has)
 	}
-	return nil
 }
 
 // backend returns the backend of this name, or nil if there is none.
@@ -109,20 +110,9 @@ func (l *Locker) backend(name string) driver.Backend {
 }
 
 func (l *Locker) noBackend(name string) error {
-	return invalidf("no backend is named %q in Options.Backends; there are %s", name, l.backendNames())
-}
-
-// backendNames lists the named backends, for an error.
-func (l *Locker) backendNames() string {
 	var names []string
-	for name := range l.backends {
-		if name != "" {
-			names = append(names, strconv.Quote(name))
-		}
+	for _, known := range slices.Sorted(maps.Keys(l.backends))[1:] { // the first is the Locker's own, ""
+		names = append(names, strconv.Quote(known))
 	}
-	if len(names) == 0 {
-		return "none"
-	}
-	slices.Sort(names)
-	return strings.Join(names, ", ")
+	return invalidf("no backend is named %q in Options.Backends; there are %s", name, cmp.Or(strings.Join(names, ", "), "none"))
 }

@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -10,6 +11,13 @@ import (
 
 	"github.com/lockgen/lockgen/runtime/driver"
 )
+
+// What several locks of one call have in common: they are tried, and released, at once. Only the
+// commands are joint, where the engine takes many keys in few: each lock has its own entry,
+// acquisition and lease, and whatever undoes one of them alone undoes it here.
+//
+//	free in this process -> busy with the key -> asked for -> as compete leaves it
+//	released -> its lease waits for those of the others, in a batch -> freed -> as before
 
 const (
 	// handful is how many locks are still taken and released one after the other where the
@@ -25,11 +33,10 @@ const (
 	maxConflicts = 3
 )
 
-// trial says what becomes of a lock that takeTogether asks for. Each is asked for by a goroutine
-// that goes through the local queue like any other call. To make this process busy with all keys
-// before the first is asked for, as a batch does, would keep other calls from keys that nobody
-// asks for yet, and to begin the holds when all are answered would leave the first ones without
-// renewals meanwhile.
+// trial says what becomes of a lock that takeTogether asks for. Where the engine is asked for each,
+// to make this process busy with all keys before the first is asked for, as a batch does, would keep
+// other calls from keys that nobody asks for yet, and to begin the holds when all are answered would
+// leave the first ones without renewals meanwhile.
 type trial int32
 
 const (
@@ -44,16 +51,7 @@ func (h *hold) tries() bool { return h.policy.Try || h.trial.Load() != int32(kep
 
 // keep ends the trial of h, which the Observer may hear of from now on. It reports false if
 // h was lost before.
-func (h *hold) keep(ctx context.Context) bool {
-	if !h.trial.CompareAndSwap(int32(trying), int32(kept)) {
-		return false
-	}
-	if h.waited { // for the answer to another goroutine
-		h.waited = false
-		h.observeWaiting(ctx, h.entry.id.key)
-	}
-	return true
-}
+func (h *hold) keep() bool { return h.trial.CompareAndSwap(int32(trying), int32(kept)) }
 
 // hides reports whether the Observer must not hear what has become of h.
 func (h *hold) hides(kind EventKind) bool {
@@ -99,6 +97,12 @@ func atOnce(b driver.Backend) int {
 	return mostAtOnce
 }
 
+// batches reports whether b takes many keys in few commands.
+func batches(b driver.Backend) bool {
+	_, ok := b.(driver.BatchAcquirer)
+	return ok
+}
+
 // attempt is what came of one lock that was tried.
 type attempt struct {
 	held *Hold
@@ -115,7 +119,7 @@ func (l *Locker) takeTogether(ctx context.Context, all *Hold, reqs []Request, en
 	n := 0
 	for ; n < run && tried[n].err == nil; n++ {
 		one := tried[n].held
-		if !one.frame.hold().keep(ctx) {
+		if !one.frame.hold().keep() {
 			break
 		}
 		l.observeHold(ctx, one.frame.hold(), called)
@@ -153,14 +157,99 @@ func (l *Locker) try(ctx context.Context, reqs []Request, ends []time.Time) []at
 		if failed.Load() < int64(i) {
 			return
 		}
-		one := &tried[i]
-		if one.held, one.err = l.takeOne(ctx, nil, nil, reqs[i], ends[i], trying); one.err == nil {
+		op, err := l.reserve(ctx, reqs[i], ends[i])
+		if err == nil {
+			lease, err := op.run()
+			tried[i] = l.conclude(op, lease, err)
+		} else {
+			tried[i].err = err
+		}
+		if tried[i].err == nil {
 			return
 		}
 		for first := failed.Load(); int64(i) < first && !failed.CompareAndSwap(first, int64(i)); first = failed.Load() {
 		}
 	})
 	return tried
+}
+
+// tryInBatch is try for reqs of one backend, which b is. It asks for those before the first
+// that another call of this process holds or wants: nobody waits for it while it waits for
+// somebody here.
+func (l *Locker) tryInBatch(ctx context.Context, b driver.BatchAcquirer, reqs []Request, ends []time.Time) []attempt {
+	tried := make([]attempt, len(reqs))
+	var ops []*acquireOp
+	var as []*driver.Acquisition
+	for i, r := range reqs {
+		op, err := l.reserve(ctx, r, earliest(ends))
+		if err != nil {
+			tried[i].err = err
+			break
+		}
+		op.prepare()
+		ops, as = append(ops, op), append(as, op.acquisition)
+	}
+	if len(ops) == 0 {
+		return tried
+	}
+	askCtx, cancel := ops[0].bounded()
+	defer cancel()
+	leases, errs := make([]driver.Lease, len(as)), repeated(errHeld, len(as))
+	if !ops[0].over() { // else nothing needs to be sent
+		leases, errs = b.AcquireAll(askCtx, as)
+	}
+	if len(leases) != len(as) || len(errs) != len(as) {
+		leases = make([]driver.Lease, len(as))
+		errs = repeated(fmt.Errorf("%w: AcquireAll broke its contract: a lease or an error for each", ErrIndeterminate), len(as))
+	}
+	for i, op := range ops {
+		if errs[i] != nil {
+			op.entry.heard(errs[i])
+		}
+		tried[i] = l.conclude(op, leases[i], errs[i])
+	}
+	return tried
+}
+
+// reserve makes this goroutine the one that is busy with r's key, unless another call of
+// this process holds or wants the key. conclude must follow.
+func (l *Locker) reserve(ctx context.Context, r Request, end time.Time) (*acquireOp, error) {
+	s, err := l.admit(ctx, r.Key)
+	if err != nil {
+		return nil, err
+	}
+	h := &hold{locker: l, policy: r.Policy}
+	h.trial.Store(int32(trying))
+	s.mu.Lock()
+	e, fresh := s.entryLocked(entryID{backend: r.Policy.Backend, key: r.Key}, r.Policy, l)
+	s.mu.Unlock()
+	if fresh == nil {
+		l.leave(s)
+		return nil, because(ErrNotAcquired, errHeld)
+	}
+	return &acquireOp{locker: l, entry: e, hold: h, ctx: ctx, end: end, acquisition: &fresh.lease.acquisition, reserved: &fresh.lease}, nil
+}
+
+// conclude does with the answer to op what compete and takeOne do.
+func (l *Locker) conclude(op *acquireOp, lease driver.Lease, err error) attempt {
+	e, h := op.entry, op.hold
+	if err != nil {
+		told := op.explain(err) // before the entry is given up
+		l.stopCompeting(op, err)
+		err = told
+	} else {
+		var inTime bool
+		if inTime, err = l.granted(e, h, op.reserved, lease); err == nil && !inTime {
+			err = l.tooLate(e, h)
+		}
+	}
+	if err != nil {
+		l.leave(e.shard)
+		return attempt{err: err}
+	}
+	one := &Hold{frame: &frame{}}
+	one.frame.current.Store(h)
+	return attempt{held: one}
 }
 
 // releaseAll releases the last one first, or all at once. What it adds to *errp has the
@@ -193,6 +282,45 @@ func releaseAll(ctx context.Context, rest []*Hold, errp *error) {
 	for i, one := range rest {
 		one.addTo(errp, errs[i])
 	}
+}
+
+// joins reports whether the lease of h can be freed together with others.
+func (h *Hold) joins() bool {
+	e := h.frame.hold().entry
+	_, ok := e.backend.(driver.BatchReleaser)
+	return ok && h.parent == nil && e.id.kind == 0
+}
+
+// freeTogether has the backends free the leases of rs, where there is one, and lets the
+// next in the queues of their entries compete. All of rs have joined.
+func freeTogether(ctx context.Context, rs []releasing) {
+	groups := map[string][]*releasing{} // by the backend's name
+	for i := range rs {
+		if r := &rs[i]; r.lease != nil {
+			name := r.lease.entry.id.backend
+			groups[name] = append(groups[name], r)
+		}
+	}
+	var work sync.WaitGroup
+	for _, group := range groups {
+		work.Go(func() {
+			b := group[0].lease.entry.backend.(driver.BatchReleaser)
+			leases, lasts := make([]driver.Lease, len(group)), make([]uint64, len(group))
+			for i, r := range group {
+				leases[i], lasts[i] = r.lease.Lease, r.lease.token-1
+			}
+			errs := b.ReleaseAll(ctx, leases, lasts)
+			if len(errs) != len(leases) {
+				errs = repeated(errors.New("ReleaseAll broke its contract: one result for each lease"), len(leases))
+			}
+			for i, r := range group {
+				l := r.hold.locker
+				r.err = l.released(r.lease, errs[i])
+				l.next(r.lease.entry)
+			}
+		})
+	}
+	work.Wait()
 }
 
 // inParallel calls f with 0 to n-1, begun in this order, on most goroutines at most. This

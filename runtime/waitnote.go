@@ -72,30 +72,39 @@ type statement struct {
 
 // noteWork counts the goroutines of one Locker that put and read notes. Close waits for them.
 type noteWork struct {
-	ctx  context.Context // of what they ask the engine for after the call that they are about
-	stop context.CancelFunc
+	open  context.Context // ends when Close waits for them
+	close context.CancelFunc
+	ctx   context.Context // of what they ask the engine for after the call that they are about
+	stop  context.CancelFunc
 
-	mu    sync.Mutex
-	ended bool
-	work  sync.WaitGroup
+	mu   sync.Mutex // guards the end of open
+	work sync.WaitGroup
+}
+
+func newNoteWork() *noteWork {
+	n := &noteWork{}
+	n.ctx, n.stop = context.WithCancel(context.Background())
+	n.open, n.close = context.WithCancel(n.ctx)
+	return n
 }
 
 // begin reports whether a goroutine may begin, which must call work.Done.
 func (n *noteWork) begin() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !n.ended {
-		n.work.Add(1)
+	if n.open.Err() != nil {
+		return false
 	}
-	return !n.ended
+	n.work.Add(1)
+	return true
 }
 
 // end waits for them, and no longer than until ctx ends for the engine.
 func (n *noteWork) end(ctx context.Context) {
-	n.mu.Lock()
-	n.ended = true
-	n.mu.Unlock()
 	defer context.AfterFunc(ctx, n.stop)()
+	n.mu.Lock()
+	n.close()
+	n.mu.Unlock()
 	n.work.Wait()
 	n.stop()
 }
@@ -198,7 +207,7 @@ func (w *nestedWait) giveUp(cycle error) {
 	all := w.locker.waits
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	if !w.over {
+	if w.ctx.Err() == nil {
 		w.giveUpLocked(cycle)
 	}
 }
@@ -282,10 +291,9 @@ func (all *nestedWaits) noteOn(key string, b driver.Backend) string {
 }
 
 func (w *nestedWait) statement() statement {
-	host, _ := os.Hostname() // empty where the system does not tell
 	return statement{
 		ID:    w.note.id,
-		By:    fmt.Sprintf("%s of process %s/%d", w.policy.label(), host, os.Getpid()),
+		By:    w.policy.label() + " of " + processName(),
 		Holds: strings.Join(w.chain.keys(), ", "),
 		Waits: w.key,
 		Round: w.note.round,
@@ -293,28 +301,21 @@ func (w *nestedWait) statement() statement {
 	}
 }
 
+// processName is what other processes are told of this one.
+func processName() string {
+	host, _ := os.Hostname() // empty where the system does not tell
+	return fmt.Sprintf("process %s/%d", host, os.Getpid())
+}
+
 // errorBeyond tells a cycle of several processes in words.
 func (w *nestedWait) errorBeyond(cycle []statement) error {
 	var b strings.Builder
 	own := w.statement()
-	fmt.Fprintf(&b, "calls wait for each other: this one, %s, holds %s and waits for %s", own.By, own.Holds, w.shown)
+	fmt.Fprintf(&b, "calls wait for each other: this one, %s, holds %s and waits for %s", own.By, own.Holds, w.shown())
 	for _, s := range cycle {
 		waits := strings.TrimPrefix(s.Waits, w.locker.prefix)
 		fmt.Fprintf(&b, ", which %s holds; that holds %s and waits for %s", s.By, s.Holds, waits)
 	}
 	b.WriteString(", which this one holds")
 	return fmt.Errorf("%s; take the locks in one order, or together by AcquireAll", b.String())
-}
-
-// awaitSeen is await as the Observer, the tracer and who looks for deadlocks see it.
-func (l *Locker) awaitSeen(ctx context.Context, e *entry, w *waiter, end time.Time) (turn, error) {
-	h := w.hold
-	h.observeWaiting(ctx, e.id.key)
-	defer traceWait(ctx, h.policy)()
-	waiting, nested := l.waitNested(ctx, h.first.frame.outer, h.policy, e.backend, e.id.key)
-	t, err := l.await(waiting, e, w, end)
-	if deadlock := nested.end(); deadlock != nil && err != nil {
-		err = deadlock
-	}
-	return t, err
 }

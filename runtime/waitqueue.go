@@ -43,9 +43,9 @@ func pollAfter(err error) time.Duration {
 func (e *entry) rejectTriesLocked() {
 	for w := e.first; w != nil; {
 		next := w.next
-		if w.hold.tries() {
+		if w.hold.policy.Try {
 			e.removeLocked(w)
-			w.refusal = e.refusalLocked(w.hold)
+			w.refusal = e.refusalLocked()
 			w.turn <- rejected
 		}
 		w = next

@@ -39,8 +39,7 @@ type watchdog struct {
 	next   atomic.Int64  // ns after the zero Instant: when the goroutine looks again; only it moves this back
 	runs   atomic.Bool   // the goroutine was started
 
-	mu     sync.Mutex // guards halted and the start of the goroutine
-	halted bool
+	mu sync.Mutex // guards the start of the goroutine
 
 	ctx    context.Context // of renewals
 	cancel context.CancelFunc
@@ -61,7 +60,7 @@ func (w *watchdog) start() {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.halted && !w.runs.Swap(true) {
+	if w.ctx.Err() == nil && !w.runs.Swap(true) {
 		w.work.Go(w.run)
 	}
 }
@@ -203,16 +202,13 @@ func (w *watchdog) setNext(due driver.Instant) { w.next.Store(int64(due.Sub(driv
 // halt stops the goroutine and the renewals under way; wait waits for them.
 func (w *watchdog) halt() {
 	w.mu.Lock()
-	w.halted = true
-	w.mu.Unlock()
+	defer w.mu.Unlock()
 	w.cancel()
 }
 
 func (w *watchdog) wait() { w.work.Wait() }
 
 func (w *watchdog) run() {
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
 	for {
 		r, next, idle := w.collect()
 		for _, lk := range r.over {
@@ -227,9 +223,8 @@ func (w *watchdog) run() {
 		if idle && w.retire() {
 			return
 		}
-		timer.Reset(next)
 		select {
-		case <-timer.C:
+		case <-time.After(next):
 		case <-w.poke:
 		case <-w.ctx.Done():
 			return
@@ -333,16 +328,7 @@ func (w *watchdog) call(ctx context.Context, b driver.Backend, leases []*heldLea
 		return repeated(errors.New("RenewAll broke its contract: one result for each lease"), len(leases))
 	}
 	errs := make([]error, len(leases))
-	var wg sync.WaitGroup
-	room := make(chan struct{}, renewAtOnce)
-	for i, lk := range leases {
-		room <- struct{}{}
-		wg.Go(func() {
-			errs[i] = lk.Renew(ctx, ttls[i])
-			<-room
-		})
-	}
-	wg.Wait()
+	inParallel(len(leases), renewAtOnce, func(i int) { errs[i] = leases[i].Renew(ctx, ttls[i]) })
 	return errs
 }
 

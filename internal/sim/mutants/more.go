@@ -132,14 +132,14 @@ var more = []mutant.Mutant{
 	},
 	{
 		Name: "abandoned", Mistake: "an acquire without an answer that nobody undoes",
-		Patches: []mutant.Patch{{File: locker + "cleanup.go", Old: "if unknown || e.placed && alone {", New: "if false {"}},
+		Patches: []mutant.Patch{{File: locker + "handoff.go", Old: "if unknown || e.placed && alone {", New: "if false {"}},
 	},
 	{
 		Name: "once", Mistake: "a clean-up that is tried once",
-		Patches: []mutant.Patch{{File: locker + "cleanup.go", Old: "return t.do(ctx) != nil && !time.Now().After(t.end)", New: "return t.do(ctx) != nil && false"}},
+		Patches: []mutant.Patch{{File: locker + "cleanup.go", Old: "return <-answer != nil && !time.Now().After(end)", New: "return <-answer != nil && false"}},
 	},
 	{
 		Name: "missed", Mistake: "a waiter that subscribes and does not look again",
-		Patches: []mutant.Patch{{File: locker + "acquire.go", Old: "if fresh := op.subscribe(ctx, due); !fresh || notified(err) {", New: "if op.subscribe(ctx, due); true {"}},
+		Patches: []mutant.Patch{{File: locker + "acquire.go", Old: "if fresh := op.subscribe(ctx, due); !fresh || heldError(err).Notified { // else a release may have been missed", New: "if op.subscribe(ctx, due); true {"}},
 	},
 }
