@@ -171,12 +171,12 @@ func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
 	defer leave()
 	leaves := b.leaves(a)
 	if a.MayHaveRun {
-		if err := b.fence(ctx, a.ID); err != nil {
+		if err := b.refuse(ctx, a.ID); err != nil {
 			return err
 		}
 	}
 	for {
-		v, err := b.look(ctx, a.Key, nil)
+		v, err := b.look(ctx, a.Key)
 		if err != nil {
 			return err
 		}
@@ -196,6 +196,15 @@ func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
 			return err
 		}
 	}
+}
+
+// straggler is how long an attempt without an answer may be on its way.
+const straggler = time.Minute
+
+// refuse sees to it that no attempt of an acquisition that is still on its way takes anything: it
+// leaves a tombstone, without which all of them are conditional.
+func (b *Backend) refuse(ctx context.Context, id string) error {
+	return b.keep(ctx, tombstoneOf(id), "", straggler)
 }
 
 func outOfRange(ttl time.Duration, least string) error {

@@ -88,7 +88,7 @@ func (b *Backend) Lock(ctx context.Context, key string) (*driver.LockInfo, error
 	if err := checkKey(key); err != nil {
 		return nil, err
 	}
-	v, err := b.look(ctx, key, nil)
+	v, err := b.look(ctx, key)
 	if err != nil || v.pair == nil {
 		return nil, err
 	}
@@ -152,7 +152,7 @@ func (b *Backend) semaphore(ctx context.Context, p *api.KVPair) (*driver.LockInf
 // Break implements [driver.Inspector].
 func (b *Backend) Break(ctx context.Context, key, id string) error {
 	lost := fmt.Errorf("%w: %s does not hold %s", driver.ErrLost, id, key)
-	v, err := b.look(ctx, key, nil)
+	v, err := b.look(ctx, key)
 	switch {
 	case err != nil:
 		return err
