@@ -20,7 +20,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -76,7 +75,6 @@ type Client struct {
 	servers  []string
 	lastZxid int64 // the last transaction that was seen
 	tried    int   // servers, since one granted the session
-	taken    bool  // one of them refused the session
 	stood    bool  // requests could be sent once
 
 	mu       sync.Mutex // guards the rest
@@ -86,8 +84,6 @@ type Client struct {
 	up       chan struct{}       // closed while they can
 	why      error               // there was none, last time
 	xid      int32               // the number of the last request
-	out      []byte              // what is to be written
-	wake     chan struct{}       // out holds something
 	pending  []call              // what was sent and not answered, in order
 	watches  map[string][]*Watch // by path
 }
@@ -108,7 +104,6 @@ func New(config Config) *Client {
 		password: make([]byte, 16),
 		watches:  map[string][]*Watch{},
 		up:       make(chan struct{}),
-		wake:     make(chan struct{}, 1),
 	}
 	rand.Shuffle(len(c.servers), func(i, j int) { c.servers[i], c.servers[j] = c.servers[j], c.servers[i] })
 	return c
@@ -121,10 +116,6 @@ const (
 	firstHandshakes = 5 * time.Second
 	// farewell is how long a server may take over the end of a session.
 	farewell = 100 * time.Millisecond
-	// roundsAtLeast is how often all servers are tried before Tried is called
-	// where they refuse the session, as those do that elect a leader. Where no server
-	// does, once is enough.
-	roundsAtLeast = 5
 )
 
 // Run keeps the session until the ensemble or ctx ends it, and returns why. If ctx
@@ -132,7 +123,7 @@ const (
 func (c *Client) Run(ctx context.Context) error {
 	for next := 0; ; next++ {
 		if rounds := c.tried / len(c.servers); rounds > 0 {
-			if c.tried%len(c.servers) == 0 && (!c.taken || rounds >= roundsAtLeast) {
+			if c.tried%len(c.servers) == 0 {
 				c.config.Tried(c.Why())
 			}
 			engine.Pause(ctx, min(10*time.Millisecond<<min(rounds, 10), 500*time.Millisecond))
@@ -178,7 +169,8 @@ func (c *Client) Session() (id int64, password []byte) {
 
 // Send sends r. Requests are sent, dealt with by the server and answered in one
 // order. The answer is given to done once, by the goroutine that all answers come
-// from, or at once if there is no connection; done must not block.
+// from, or at once if there is no connection; done must not block. Send itself blocks
+// where a server takes nothing any more, until its connection is given up.
 func (c *Client) Send(r Request, done func(Answer)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -189,7 +181,6 @@ func (c *Client) Send(r Request, done func(Answer)) {
 	if c.xid++; c.xid < 0 { // those have meanings of their own
 		c.xid = 1
 	}
-	c.out = append(c.out, framed(c.xid, r.op, r.body)...)
 	if r.watch != nil {
 		r.watch.state.Store(Standing)
 		c.watches[r.watch.Path] = append(c.watches[r.watch.Path], r.watch)
@@ -197,9 +188,9 @@ func (c *Client) Send(r Request, done func(Answer)) {
 	if c.pending = append(c.pending, call{c.xid, r, done}); len(c.pending) == 1 {
 		c.expectLocked()
 	}
-	select {
-	case c.wake <- struct{}{}:
-	default:
+	_ = c.conn.SetWriteDeadline(time.Now().Add(c.silence))
+	if _, err := c.conn.Write(framed(c.xid, r.op, r.body)); err != nil {
+		_ = c.conn.Close() // the reader notices
 	}
 }
 
@@ -233,7 +224,6 @@ func (c *Client) connect(ctx context.Context, address string) error {
 		return err
 	}
 	if err != nil {
-		c.taken = c.taken || !errors.Is(err, os.ErrDeadlineExceeded)
 		return fmt.Errorf("%s gave no session, as a server does that has no quorum, speaks TLS or is no ZooKeeper: %w", address, err)
 	}
 	c.config.Granted(timeout, sent)
@@ -243,6 +233,6 @@ func (c *Client) connect(ctx context.Context, address string) error {
 		}
 	}
 	_ = conn.SetDeadline(time.Time{})
-	c.tried, c.taken = 0, false
-	return c.serve(ctx, conn, r)
+	c.tried = 0
+	return c.serve(conn, r)
 }
