@@ -98,8 +98,7 @@ func (b *Backend) Attach() { b.life.Attach() }
 // Close implements [driver.Backend]: with the last Locker the sessions end, and
 // with them whatever was not released. It takes half a second at most.
 func (b *Backend) Close() error {
-	b.life.Close(b.sessions.Close)
-	if b.idle != nil && b.life.Closed() {
+	if last := b.life.Close(b.sessions.Close); last && b.idle != nil {
 		b.idle()
 	}
 	return nil

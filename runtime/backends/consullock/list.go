@@ -51,8 +51,8 @@ func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.L
 				return err
 			}
 			for _, p := range r {
-				if !isLock(p) {
-					continue
+				if p.Flags != recordFlag && (p.Flags != lockFlag || p.Session == "") {
+					continue // it is no lock
 				}
 				info, err := b.Lock(ctx, p.Key)
 				if errors.Is(err, driver.ErrConflict) || errors.Is(err, driver.ErrInvalid) { // no lock any more, or none of ours
@@ -76,10 +76,6 @@ func (b *Backend) keys(ctx context.Context, prefix string) ([]string, error) {
 		return nil, advised(engine.OrClosed(ctx, err))
 	}
 	return keys, nil
-}
-
-func isLock(p *api.KVPair) bool {
-	return p.Flags == lockFlag && p.Session != "" || p.Flags == recordFlag
 }
 
 // Lock implements [driver.Inspector].

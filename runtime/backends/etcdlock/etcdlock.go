@@ -89,11 +89,7 @@ func (b *Backend) Attach() { b.life.Attach() }
 // that already for one that has ended. What the server does not take by then ends by
 // itself.
 func (b *Backend) Close() error {
-	last := false
-	b.life.Close(func() {
-		last = true
-		b.sessions.Close()
-	})
+	last := b.life.Close(b.sessions.Close)
 	if last && b.watcher != nil {
 		_ = b.watcher.Close()
 	}

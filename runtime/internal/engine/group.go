@@ -138,9 +138,7 @@ func (g *Group) Attach() {
 // Close is [driver.Backend.Close]: the last Locker to close ends the Life, when all that goes on in it
 // has ended or grace is over, and closes all members.
 func (g *Group) Close(grace time.Duration) (err error) {
-	last := false
-	g.Life.Close(func() {
-		last = true
+	last := g.Life.Close(func() {
 		defer time.AfterFunc(grace, func() { g.Life.stop(driver.ErrClosed) }).Stop()
 		g.Life.wait()
 	})
