@@ -112,9 +112,6 @@ func (b *Backend) AtOnce() int { return 16 }
 // which shows that there is a leader and that the token may write sessions, and makes
 // none. A right to the keys of locks it does not ask for, because it can't know them.
 func (b *Backend) Ping(ctx context.Context) error {
-	if b.life.Closed() {
-		return driver.ErrClosed
-	}
 	_, err := b.askLeastTTL(ctx)
 	return err
 }
@@ -127,8 +124,6 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	switch {
 	case a.TTL < time.Millisecond || a.TTL > maxTTL:
 		return nil, outOfRange(a.TTL, "session_ttl_min (10s unless set)")
-	case b.life.Closed():
-		return nil, driver.ErrClosed
 	case a.Mode.Kind != 0:
 		return b.kinds.Acquire(ctx, a)
 	}

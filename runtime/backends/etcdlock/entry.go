@@ -176,10 +176,7 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 	if err := b.check(a.Key); err != nil {
 		return nil, err
 	}
-	switch {
-	case b.life.Closed():
-		return nil, driver.ErrClosed
-	case a.Mode.Kind != 0:
+	if a.Mode.Kind != 0 {
 		return b.kinds.Subscribe(ctx, a)
 	}
 	b.mu.Lock()

@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -75,6 +76,7 @@ type Client struct {
 	servers  []string
 	lastZxid int64 // the last transaction that was seen
 	tried    int   // servers, since one granted the session
+	taken    bool  // one of them refused the session
 	stood    bool  // requests could be sent once
 
 	mu       sync.Mutex // guards the rest
@@ -116,6 +118,10 @@ const (
 	firstHandshakes = 5 * time.Second
 	// farewell is how long a server may take over the end of a session.
 	farewell = 100 * time.Millisecond
+	// roundsAtLeast is how often all servers are tried before Tried is called
+	// where they refuse the session, as those do that elect a leader. Where no server
+	// does, once is enough.
+	roundsAtLeast = 5
 )
 
 // Run keeps the session until the ensemble or ctx ends it, and returns why. If ctx
@@ -123,7 +129,7 @@ const (
 func (c *Client) Run(ctx context.Context) error {
 	for next := 0; ; next++ {
 		if rounds := c.tried / len(c.servers); rounds > 0 {
-			if c.tried%len(c.servers) == 0 {
+			if c.tried%len(c.servers) == 0 && (!c.taken || rounds >= roundsAtLeast) {
 				c.config.Tried(c.Why())
 			}
 			engine.Pause(ctx, min(10*time.Millisecond<<min(rounds, 10), 500*time.Millisecond))
@@ -224,6 +230,7 @@ func (c *Client) connect(ctx context.Context, address string) error {
 		return err
 	}
 	if err != nil {
+		c.taken = c.taken || !errors.Is(err, os.ErrDeadlineExceeded)
 		return fmt.Errorf("%s gave no session, as a server does that has no quorum, speaks TLS or is no ZooKeeper: %w", address, err)
 	}
 	c.config.Granted(timeout, sent)
@@ -233,6 +240,6 @@ func (c *Client) connect(ctx context.Context, address string) error {
 		}
 	}
 	_ = conn.SetDeadline(time.Time{})
-	c.tried = 0
+	c.tried, c.taken = 0, false
 	return c.serve(conn, r)
 }
