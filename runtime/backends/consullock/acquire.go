@@ -174,7 +174,10 @@ func (op *acquireOp) wait(ctx context.Context, v *seen, answer driver.HeldError)
 	}
 	w := op.backend.waiterOf(op.acquisition)
 	if at := v.at(op.place.Process); at >= 0 {
-		op.backend.enlisted(w, v.queue[at].Key, nil)
+		op.backend.enlisted(w, v.queue[at].Key)
+		if s, err := op.backend.sessions.Get(ctx, classOf(op.acquisition.TTL)); err == nil {
+			s.Drop() // so that the session of its place is not idle: whoever waits looks once a second
+		}
 	} else if err := op.enlist(ctx, v, w); errors.Is(err, errMoved) || errors.Is(err, errNoSession) {
 		op.backend.placeless(op.place) // nobody undoes an attempt that fails before it waits
 		return err
@@ -195,7 +198,7 @@ func (op *acquireOp) enlist(ctx context.Context, v *seen, w *waiter) error {
 	}
 	defer s.Drop()
 	key := queuePrefix(v.key) + op.place.Process + "." + s.id
-	b.enlisted(w, key, s)
+	b.enlisted(w, key)
 	r, err := op.write(ctx, s, ops{
 		unchanged(tombstoneOf(a.ID), 0),
 		unchanged(v.key, v.index()),

@@ -90,6 +90,8 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 		return nil, b.invalid
 	case a.Mode.Kind != 0:
 		return b.kinds.Subscribe(ctx, a)
+	case b.life.Closed():
+		return nil, driver.ErrClosed
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -176,7 +176,10 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 	if err := b.check(a.Key); err != nil {
 		return nil, err
 	}
-	if a.Mode.Kind != 0 {
+	switch {
+	case b.life.Closed():
+		return nil, driver.ErrClosed
+	case a.Mode.Kind != 0:
 		return b.kinds.Subscribe(ctx, a)
 	}
 	b.mu.Lock()
