@@ -99,6 +99,11 @@ func (l *Locks) sweep(key string, after time.Duration) {
 		if !engine.Pause(ctx, min(after, sweepWithin)) {
 			return
 		}
+		leave, err := l.removals.Enter(ctx, "") // all at once would be more than an engine takes of one client
+		if err != nil {
+			return
+		}
+		defer leave()
 		l.mu.Lock()
 		delete(l.sweeps, key) // whoever leaves the record from then on calls sweep anew
 		l.mu.Unlock()

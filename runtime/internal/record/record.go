@@ -85,6 +85,7 @@ type Locks struct {
 	began     time.Time            // likewise: what its clock counts from
 	coming    engine.Turns[string] // of those of this process who come to a key
 	again     engine.Turns[string] // of those whose write that takes nothing came too late
+	removals  engine.Turns[string] // all for "": of an engine without a clock, the removals of records
 
 	mu      sync.Mutex           // guards the rest
 	beats   map[string]beats     // by key, of an engine without a clock

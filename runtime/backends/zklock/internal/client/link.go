@@ -2,9 +2,11 @@ package client
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"time"
 )
 
@@ -81,10 +83,13 @@ func (c *Client) leave(conn net.Conn) {
 }
 
 // serve deals with requests over conn until it ends, and returns why it did.
-func (c *Client) serve(conn net.Conn, r *bufio.Reader) error {
+func (c *Client) serve(ctx context.Context, conn net.Conn, r *bufio.Reader) error {
+	over, stop := context.WithCancel(ctx)
 	c.begin(conn)
 	c.config.Tried(nil)
 	c.stood = true
+	var writer sync.WaitGroup
+	writer.Go(func() { c.write(over, conn) })
 	var err error
 	for err == nil {
 		var body []byte
@@ -92,7 +97,9 @@ func (c *Client) serve(conn net.Conn, r *bufio.Reader) error {
 			err = c.receive(&decoder{rest: body})
 		}
 	}
+	stop()
 	conn.Close()
+	writer.Wait()
 	c.end(err)
 	return err
 }
@@ -110,7 +117,7 @@ func (c *Client) begin(conn net.Conn) {
 func (c *Client) end(err error) {
 	c.mu.Lock()
 	all, watches := c.pending, c.watches
-	c.pending, c.conn, c.why, c.watches = nil, nil, err, map[string][]*Watch{}
+	c.pending, c.out, c.conn, c.why, c.watches = nil, nil, nil, err, map[string][]*Watch{}
 	c.up = make(chan struct{})
 	c.mu.Unlock()
 	for _, one := range all {
@@ -118,6 +125,26 @@ func (c *Client) end(err error) {
 	}
 	for _, some := range watches {
 		tell(some, Changed)
+	}
+}
+
+// write writes what is to be sent, until the connection ends.
+func (c *Client) write(over context.Context, conn net.Conn) {
+	for {
+		select {
+		case <-c.wake:
+		case <-over.Done():
+			return
+		}
+		c.mu.Lock()
+		out := c.out
+		c.out = nil
+		c.mu.Unlock()
+		_ = conn.SetWriteDeadline(time.Now().Add(c.silence))
+		if _, err := conn.Write(out); err != nil {
+			_ = conn.Close() // the reader notices
+			return
+		}
 	}
 }
 
