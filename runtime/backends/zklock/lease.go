@@ -51,11 +51,15 @@ func (l *lease) deleted() {
 	l.node.session.backend.life.Go(func(context.Context) { l.Lose() })
 }
 
-// Release implements [driver.Lease].
+// Release implements [driver.Lease]. What has no answer goes on in the background,
+// whether Release is called again or not: the session may outlast the Locker's
+// patience, and with it the node.
 func (l *lease) Release(ctx context.Context, _ uint64) error {
 	l.node.session.client.Unwatch(l.node.own.Load()) // that it is deleted now is no loss
 	err := l.ReleaseBy(ctx, func(ctx context.Context) (had, mayHaveRun bool, err error) {
-		had, err = l.node.remove(ctx)
+		if had, err = l.node.remove(ctx); err != nil {
+			l.node.session.Owe(&l.Acquisition) // deletes it as soon as it can
+		}
 		return had, err != nil, err
 	})
 	return explained(err, "release a lock", l.node.path)

@@ -188,14 +188,17 @@ func (rs *records) create(ctx context.Context, s *session, dir string, w record.
 		wrote(w, place{path: made.Path, czxid: made.Czxid}, a)
 		return nil
 	}
-	if _, failed := s.do(ctx, client.Delete(made.Path, 0)); failed != nil && !isNoNode(failed) {
+	deleted := s.ask(client.Delete(made.Path, 0))
+	if first == made.Path {
+		first = ""
+	}
+	if err == nil {
+		err = rs.look(ctx, s, dir, first, w, a)
+	}
+	if _, failed := await(ctx, deleted); failed != nil && !isNoNode(failed) {
 		a.MayHaveRun = true
-		return failed
 	}
-	if err != nil {
-		return err
-	}
-	return rs.look(ctx, s, dir, "", w, a)
+	return err
 }
 
 // besideRecord is what a mutex is told beside the record at a path: of which kind that is.

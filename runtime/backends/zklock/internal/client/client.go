@@ -86,6 +86,8 @@ type Client struct {
 	up       chan struct{}       // closed while they can
 	why      error               // there was none, last time
 	xid      int32               // the number of the last request
+	out      []byte              // what is to be written
+	wake     chan struct{}       // out holds something
 	pending  []call              // what was sent and not answered, in order
 	watches  map[string][]*Watch // by path
 }
@@ -106,6 +108,7 @@ func New(config Config) *Client {
 		password: make([]byte, 16),
 		watches:  map[string][]*Watch{},
 		up:       make(chan struct{}),
+		wake:     make(chan struct{}, 1),
 	}
 	rand.Shuffle(len(c.servers), func(i, j int) { c.servers[i], c.servers[j] = c.servers[j], c.servers[i] })
 	return c
@@ -175,8 +178,7 @@ func (c *Client) Session() (id int64, password []byte) {
 
 // Send sends r. Requests are sent, dealt with by the server and answered in one
 // order. The answer is given to done once, by the goroutine that all answers come
-// from, or at once if there is no connection; done must not block. Send itself blocks
-// where a server takes nothing any more, until its connection is given up.
+// from, or at once if there is no connection; done must not block.
 func (c *Client) Send(r Request, done func(Answer)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -187,6 +189,7 @@ func (c *Client) Send(r Request, done func(Answer)) {
 	if c.xid++; c.xid < 0 { // those have meanings of their own
 		c.xid = 1
 	}
+	c.out = append(c.out, framed(c.xid, r.op, r.body)...)
 	if r.watch != nil {
 		r.watch.state.Store(Standing)
 		c.watches[r.watch.Path] = append(c.watches[r.watch.Path], r.watch)
@@ -194,9 +197,9 @@ func (c *Client) Send(r Request, done func(Answer)) {
 	if c.pending = append(c.pending, call{c.xid, r, done}); len(c.pending) == 1 {
 		c.expectLocked()
 	}
-	_ = c.conn.SetWriteDeadline(time.Now().Add(c.silence))
-	if _, err := c.conn.Write(framed(c.xid, r.op, r.body)); err != nil {
-		_ = c.conn.Close() // the reader notices
+	select {
+	case c.wake <- struct{}{}:
+	default:
 	}
 }
 
@@ -241,5 +244,5 @@ func (c *Client) connect(ctx context.Context, address string) error {
 	}
 	_ = conn.SetDeadline(time.Time{})
 	c.tried, c.taken = 0, false
-	return c.serve(conn, r)
+	return c.serve(ctx, conn, r)
 }
