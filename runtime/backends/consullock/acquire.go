@@ -175,8 +175,11 @@ func (op *acquireOp) wait(ctx context.Context, v *seen, answer driver.HeldError)
 	w := op.backend.waiterOf(op.acquisition)
 	if at := v.at(op.place.Process); at >= 0 {
 		op.backend.enlisted(w, v.queue[at].Key)
-		if s, err := op.backend.sessions.Get(ctx, classOf(op.acquisition.TTL)); err == nil {
-			s.Drop() // so that the session of its place is not idle: whoever waits looks once a second
+		for _, s := range op.backend.sessions.All() {
+			if s.id == v.queue[at].Session { // it is not idle: whoever waits looks once a second
+				s.Use()
+				s.Drop()
+			}
 		}
 	} else if err := op.enlist(ctx, v, w); errors.Is(err, errMoved) || errors.Is(err, errNoSession) {
 		op.backend.placeless(op.place) // nobody undoes an attempt that fails before it waits

@@ -198,7 +198,14 @@ const straggler = time.Minute
 // refuse sees to it that no attempt of an acquisition that is still on its way takes anything: it
 // leaves a tombstone, without which all of them are conditional.
 func (b *Backend) refuse(ctx context.Context, id string) error {
-	return b.keep(ctx, tombstoneOf(id), "", straggler)
+	return b.keep(ctx, tombstoneOf(id), "", tombstoneTTL(time.Now()))
+}
+
+// tombstoneTTL is the length of the session for the tombstones that are left at a time. It differs
+// for each minute of an hour, and from that of all notes, so that the session is another one: one that
+// is always renewed would keep each tombstone that it has.
+func tombstoneTTL(at time.Time) time.Duration {
+	return straggler + time.Duration(1+at.Minute())*time.Millisecond
 }
 
 func outOfRange(ttl time.Duration, least string) error {

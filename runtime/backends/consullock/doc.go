@@ -81,8 +81,8 @@
 // # What an undo leaves
 //
 // An acquisition of which an attempt had no answer leaves a tombstone at lockgen/undone/<id>, so that
-// the attempt can't come true later. It is on a session for tombstones alone, and ends a minute or two after the
-// last of them.
+// the attempt can't come true later. It is on a session for the tombstones of one minute, and ends two or three
+// minutes after it.
 //
 // # What can go wrong
 //

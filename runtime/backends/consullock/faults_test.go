@@ -46,6 +46,23 @@ func TestUndoOvertakesTheAcquire(t *testing.T) {
 	require.NoError(t, b.Close())
 }
 
+// A tombstone ends, though the process goes on: it is not on a session that a note, or the tombstone of
+// a later minute, has renewed.
+func TestTombstonesEnd(t *testing.T) {
+	addr := testserver.Consul(t)
+	b, a := newBackend(t, addr), attempt(newKey(t))
+	a.MayHaveRun = true // as far as it knows
+	require.NoError(t, b.Undo(t.Context(), a))
+	require.NoError(t, b.PutNote(t.Context(), "process/"+a.ID, "note", straggler))
+	session := pair(t, addr, tombstoneOf(a.ID)).Session
+	require.NotEqual(t, session, pair(t, addr, noteKey("process/"+a.ID)).Session)
+	used := map[time.Duration]bool{straggler: true}
+	for at := range 60 {
+		used[tombstoneTTL(time.Time{}.Add(time.Duration(at)*time.Minute))] = true
+	}
+	require.Len(t, used, 61)
+}
+
 // S33: a server that hangs delays no caller beyond its context, and holders stop
 // in time. Afterwards all is as it was.
 func TestHungServer(t *testing.T) {
