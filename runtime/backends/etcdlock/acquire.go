@@ -161,6 +161,7 @@ func (e *entry) met(s *session, a *driver.Acquisition, resp *pb.TxnResponse) sta
 	kv := found(resp, 0)[0]
 	l := e.holder()
 	if l != nil && l.session == s && l.created == kv.CreateRevision && (l.Acquisition.ID != a.ID || l.Deadline().Left() <= 0) {
+		l.wanted.Store(true)
 		return standing{before: kv, first: kv, at: resp.Header.Revision}
 	}
 	e.note(s, string(kv.Value), kv.CreateRevision, kv.ModRevision)

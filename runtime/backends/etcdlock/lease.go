@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -27,7 +28,8 @@ type lease struct {
 	*engine.Lease
 	session *session
 	key     string
-	created int64 // its create revision
+	created int64       // its create revision
+	wanted  atomic.Bool // another acquisition of its Locker waits behind it
 }
 
 func newLease(e *entry, s *session, a *driver.Acquisition, sent driver.Instant) *lease {
@@ -116,8 +118,12 @@ func (l *lease) Release(ctx context.Context, _ uint64) error {
 func (l *lease) forget() {
 	b := l.session.backend
 	b.mu.Lock() // a session that has ended calls this before newLease has set all
-	defer b.mu.Unlock()
-	if id := engine.PlaceOf(&l.Acquisition); b.held[id] == l {
+	id := engine.PlaceOf(&l.Acquisition)
+	if b.held[id] == l {
 		delete(b.held, id)
+	}
+	b.mu.Unlock()
+	if l.wanted.Load() {
+		b.hub.Notify(id)
 	}
 }
