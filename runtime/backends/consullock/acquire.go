@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/hashicorp/consul/api"
@@ -42,7 +41,6 @@ type acquireOp struct {
 	backend     *Backend
 	acquisition *driver.Acquisition
 	place       engine.Place
-	session     *session // of the last transaction that was conditional on its fence
 }
 
 // run returns the lease, or why there is none.
@@ -61,13 +59,12 @@ func (op *acquireOp) run(ctx context.Context) (l *lease, err error) {
 
 // attempt acts on the lock and its queue as they are expected to be. If that is
 // wrong, the conditions of the transaction find it out; then, or if v is nil, it
-// looks first. What this process has changed itself overtakes nobody: it tries again until
-// ctx ends, each time after twice as long.
+// looks first.
 func (op *acquireOp) attempt(ctx context.Context, v *seen) (l *lease, err error) {
 	held := false // by others, as far as was heard
-	for i, own := 0, 0; i-own < contentions; i++ {
+	for i := range contentions {
 		if v == nil {
-			v, err = op.backend.look(ctx, op.place.Key, op.session)
+			v, err = op.backend.look(ctx, op.place.Key)
 			if err != nil && held && ctx.Err() != nil && !op.acquisition.MayHaveRun {
 				return nil, &driver.HeldError{}
 			}
@@ -79,10 +76,7 @@ func (op *acquireOp) attempt(ctx context.Context, v *seen) (l *lease, err error)
 			return l, err
 		}
 		v, held = nil, held || errors.Is(err, errMoved) && !errors.Is(err, errOwn)
-		if errors.Is(err, errOwn) {
-			own++
-		}
-		if i > 0 && !engine.Pause(ctx, rand.N(time.Millisecond<<min(own, 8))) {
+		if i > 0 && !engine.Pause(ctx, time.Millisecond/2) {
 			break
 		}
 	}
@@ -132,8 +126,7 @@ func (op *acquireOp) take(ctx context.Context, v *seen) (*lease, error) {
 	} else if err != nil {
 		return nil, err
 	}
-	op.session = s
-	t := ops{s.unfenced(), unchanged(v.key, v.index())}
+	t := ops{unchanged(tombstoneOf(a.ID), 0), unchanged(v.key, v.index())}
 	t = append(t, kv(api.KVLock, api.KVTxnOp{Key: v.key, Session: s.id, Flags: lockFlag, Value: []byte(a.ID)}))
 	if key := b.entryOf(op.place); key != "" {
 		t = append(t, kv(api.KVDelete, api.KVTxnOp{Key: key}))
@@ -181,7 +174,13 @@ func (op *acquireOp) wait(ctx context.Context, v *seen, answer driver.HeldError)
 	}
 	w := op.backend.waiterOf(op.acquisition)
 	if at := v.at(op.place.Process); at >= 0 {
-		op.backend.enlisted(w, v.queue[at].Key, nil)
+		op.backend.enlisted(w, v.queue[at].Key)
+		for _, s := range op.backend.sessions.All() {
+			if s.id == v.queue[at].Session { // it is not idle: whoever waits looks once a second
+				s.Use()
+				s.Drop()
+			}
+		}
 	} else if err := op.enlist(ctx, v, w); errors.Is(err, errMoved) || errors.Is(err, errNoSession) {
 		op.backend.placeless(op.place) // nobody undoes an attempt that fails before it waits
 		return err
@@ -192,7 +191,7 @@ func (op *acquireOp) wait(ctx context.Context, v *seen, answer driver.HeldError)
 
 // enlist puts the process in the queue that was seen. The entry is locked by a session
 // and goes with it. It is conditional on the lock as it was seen: one that came
-// after its acquisition has taken the lock would stay. And on the fence: one that came
+// after its acquisition has taken the lock would stay. And on the tombstone: one that came
 // after its undo would stand in the others' way.
 func (op *acquireOp) enlist(ctx context.Context, v *seen, w *waiter) error {
 	b, a := op.backend, op.acquisition
@@ -201,11 +200,10 @@ func (op *acquireOp) enlist(ctx context.Context, v *seen, w *waiter) error {
 		return err
 	}
 	defer s.Drop()
-	op.session = s
 	key := queuePrefix(v.key) + op.place.Process + "." + s.id
-	b.enlisted(w, key, s)
+	b.enlisted(w, key)
 	r, err := op.write(ctx, s, ops{
-		s.unfenced(),
+		unchanged(tombstoneOf(a.ID), 0),
 		unchanged(v.key, v.index()),
 		kv(api.KVLock, api.KVTxnOp{Key: key, Session: s.id, Value: []byte(a.ID)}),
 		kv(api.KVGetTree, api.KVTxnOp{Key: queuePrefix(v.key)}),

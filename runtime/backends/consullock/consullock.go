@@ -98,8 +98,7 @@ func (b *Backend) Attach() { b.life.Attach() }
 // Close implements [driver.Backend]: with the last Locker the sessions end, and
 // with them whatever was not released. It takes half a second at most.
 func (b *Backend) Close() error {
-	b.life.Close(b.sessions.Close)
-	if b.idle != nil && b.life.Closed() {
+	if last := b.life.Close(b.sessions.Close); last && b.idle != nil {
 		b.idle()
 	}
 	return nil
@@ -113,9 +112,6 @@ func (b *Backend) AtOnce() int { return 16 }
 // which shows that there is a leader and that the token may write sessions, and makes
 // none. A right to the keys of locks it does not ask for, because it can't know them.
 func (b *Backend) Ping(ctx context.Context) error {
-	if b.life.Closed() {
-		return driver.ErrClosed
-	}
 	_, err := b.askLeastTTL(ctx)
 	return err
 }
@@ -128,8 +124,6 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	switch {
 	case a.TTL < time.Millisecond || a.TTL > maxTTL:
 		return nil, outOfRange(a.TTL, "session_ttl_min (10s unless set)")
-	case b.life.Closed():
-		return nil, driver.ErrClosed
 	case a.Mode.Kind != 0:
 		return b.kinds.Acquire(ctx, a)
 	}
@@ -171,12 +165,12 @@ func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
 	defer leave()
 	leaves := b.leaves(a)
 	if a.MayHaveRun {
-		if err := b.fence(ctx, a.ID); err != nil {
+		if err := b.refuse(ctx, a.ID); err != nil {
 			return err
 		}
 	}
 	for {
-		v, err := b.look(ctx, a.Key, nil)
+		v, err := b.look(ctx, a.Key)
 		if err != nil {
 			return err
 		}
@@ -196,6 +190,22 @@ func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
 			return err
 		}
 	}
+}
+
+// straggler is how long an attempt without an answer may be on its way.
+const straggler = time.Minute
+
+// refuse sees to it that no attempt of an acquisition that is still on its way takes anything: it
+// leaves a tombstone, without which all of them are conditional.
+func (b *Backend) refuse(ctx context.Context, id string) error {
+	return b.keep(ctx, tombstoneOf(id), "", tombstoneTTL(time.Now()))
+}
+
+// tombstoneTTL is the length of the session for the tombstones that are left at a time. It differs
+// for each minute of an hour, and from that of all notes, so that the session is another one: one that
+// is always renewed would keep each tombstone that it has.
+func tombstoneTTL(at time.Time) time.Duration {
+	return straggler + time.Duration(1+at.Minute())*time.Millisecond
 }
 
 func outOfRange(ttl time.Duration, least string) error {

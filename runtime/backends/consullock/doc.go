@@ -78,6 +78,12 @@
 // this order, for a day, the longest that a session lasts. Keys and patterns
 // are escaped as in a query, with = for %.
 //
+// # What an undo leaves
+//
+// An acquisition of which an attempt had no answer leaves a tombstone at lockgen/undone/<id>, so that
+// the attempt can't come true later. It is on a session for the tombstones of one minute, and ends two or three
+// minutes after it.
+//
 // # What can go wrong
 //
 // Fencing tokens are Raft indexes. A datacenter that was lost and is begun anew,

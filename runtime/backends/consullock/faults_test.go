@@ -20,8 +20,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// S15, S65: the undo overtakes the acquire. It changes the fence on which the
-// acquire depends; other holds of the session live on, and the fence goes with it.
+// S15, S65: the undo overtakes the acquire. It leaves the tombstone on which the
+// acquire depends; other holds of the session live on.
 func TestUndoOvertakesTheAcquire(t *testing.T) {
 	addr := testserver.Consul(t)
 	n := backendtest.NewNetwork(t)
@@ -34,31 +34,33 @@ func TestUndoOvertakesTheAcquire(t *testing.T) {
 	require.True(t, a.MayHaveRun)
 	late.Overtake()
 	require.NoError(t, b.Undo(t.Context(), a))
-	session := other.(*lease).session.id
-	require.NotNil(t, pair(t, addr, fenceKey(session)))
+	require.NotEmpty(t, pair(t, addr, tombstoneOf(a.ID)).Session, "it ends by itself")
 	late.Deliver()
 	require.Nil(t, pair(t, addr, a.Key), "it came after its undo, and took the lock")
 
-	release(t, take(t, b, attempt(a.Key))) // by the fence as it is now
+	_, err = b.Acquire(t.Context(), a)
+	require.ErrorIs(t, err, errUndone)
+	release(t, take(t, b, attempt(a.Key)))
 	require.NoError(t, other.Renew(t.Context(), long))
 	release(t, other)
 	require.NoError(t, b.Close())
-	require.Nil(t, pair(t, addr, fenceKey(session)))
 }
 
-// Another acquisition's fence costs those under way one more request, no more.
-func TestFenceRefusesNobodyElse(t *testing.T) {
+// A tombstone ends, though the process goes on: it is not on a session that a note, or the tombstone of
+// a later minute, has renewed.
+func TestTombstonesEnd(t *testing.T) {
 	addr := testserver.Consul(t)
-	b := newBackend(t, addr)
-	l := take(t, b, attempt(newKey(t)))
-	s := l.(*lease).session
-	// As by another process's undo, whose answer we have not seen.
-	_, err := b.write(t.Context(), ops{kv(api.KVLock, api.KVTxnOp{Key: fenceKey(s.id), Session: s.id, Value: []byte("x")})})
-	require.NoError(t, err)
-	require.Zero(t, s.fenceAt.Load())
-	release(t, take(t, b, attempt(newKey(t))))
-	require.NotZero(t, s.fenceAt.Load())
-	release(t, l)
+	b, a := newBackend(t, addr), attempt(newKey(t))
+	a.MayHaveRun = true // as far as it knows
+	require.NoError(t, b.Undo(t.Context(), a))
+	require.NoError(t, b.PutNote(t.Context(), "process/"+a.ID, "note", straggler))
+	session := pair(t, addr, tombstoneOf(a.ID)).Session
+	require.NotEqual(t, session, pair(t, addr, noteKey("process/"+a.ID)).Session)
+	used := map[time.Duration]bool{straggler: true}
+	for at := range 60 {
+		used[tombstoneTTL(time.Time{}.Add(time.Duration(at)*time.Minute))] = true
+	}
+	require.Len(t, used, 61)
 }
 
 // S33: a server that hangs delays no caller beyond its context, and holders stop
@@ -213,8 +215,7 @@ func TestServerThatLostItsData(t *testing.T) {
 	mustRelease(t, held)
 }
 
-// A session that has ended leaves its fence under lock-delay. An undo takes that for
-// what it is: nothing comes late any more.
+// An undo succeeds as well when the session has ended, and Consul keeps what was its shut.
 func TestUndoAfterTheSession(t *testing.T) {
 	addr := testserver.Consul(t)
 	b := New(newClient(t, addr), Options{LockDelay: time.Minute})

@@ -36,7 +36,9 @@ func queuePrefix(key string) string {
 
 func escape(key string) string { return strings.ReplaceAll(url.QueryEscape(key), "%", "=") }
 
-func fenceKey(session string) string { return ours + "session/" + session }
+// tombstoneOf is the key that is there if the acquisition with this ID was undone, and an attempt of it
+// may be on its way.
+func tombstoneOf(id string) string { return ours + "undone/" + id }
 
 // isID reports whether the value of a lock looks like the ID of an acquisition.
 func isID(value string) bool {

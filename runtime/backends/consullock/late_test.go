@@ -17,14 +17,14 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// straggler keeps the last of n transactions back, whose sender gets no answer.
-type straggler struct {
+// keptBack keeps the last of n transactions back, whose sender gets no answer.
+type keptBack struct {
 	http.RoundTripper
 	n       atomic.Int64
 	deliver func() error
 }
 
-func (s *straggler) RoundTrip(r *http.Request) (*http.Response, error) {
+func (s *keptBack) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Path != "/v1/txn" || s.n.Add(-1) != 0 {
 		return s.RoundTripper.RoundTrip(r)
 	}
@@ -51,7 +51,7 @@ func TestLockIsGivenBackLate(t *testing.T) {
 	held := take(t, newBackend(t, addr), wish(a.Key))
 	waits(t, newBackend(t, addr), wish(a.Key))
 	release(t, held)
-	late := &straggler{}
+	late := &keptBack{}
 	late.n.Store(2) // the first takes the lock
 	b := newBackend(t, addr, func(config *api.Config) {
 		late.RoundTripper = config.Transport
@@ -72,7 +72,7 @@ func TestLockIsGivenBackLate(t *testing.T) {
 
 // G10, S15: an undo that arrives late leaves the place that a later acquisition has taken since.
 func TestLateUndoLeavesTheNextPlace(t *testing.T) {
-	addr, late := testserver.Consul(t), &straggler{}
+	addr, late := testserver.Consul(t), &keptBack{}
 	b := newBackend(t, addr, func(config *api.Config) {
 		late.RoundTripper = config.Transport
 		config.HttpClient = &http.Client{Transport: late}

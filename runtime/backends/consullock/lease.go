@@ -84,7 +84,7 @@ func (b *Backend) verify(ctx context.Context, leases []driver.Lease, some []int,
 // own looks at the lock, and notes how it is if it is still this lease's, though
 // somebody may have written to it: else ErrLost.
 func (l *lease) own(ctx context.Context) error {
-	v, err := l.backend.look(ctx, l.Acquisition.Key, nil)
+	v, err := l.backend.look(ctx, l.Acquisition.Key)
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (l *lease) own(ctx context.Context) error {
 func (l *lease) Release(ctx context.Context, _ uint64) error {
 	return l.ReleaseBy(ctx, func(ctx context.Context) (had, mayHaveRun bool, err error) {
 		if l.Acquisition.MayHaveRun {
-			if err := l.backend.fence(ctx, l.Acquisition.ID); err != nil {
+			if err := l.backend.refuse(ctx, l.Acquisition.ID); err != nil {
 				return false, false, err
 			}
 		}

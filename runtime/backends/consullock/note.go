@@ -24,6 +24,11 @@ func (b *Backend) PutNote(ctx context.Context, name, text string, ttl time.Durat
 		_, err := b.write(ctx, ops{kv(api.KVDelete, api.KVTxnOp{Key: key})})
 		return err
 	}
+	return b.keep(ctx, key, text, ttl)
+}
+
+// keep has text be at key for ttl, on a session for that alone.
+func (b *Backend) keep(ctx context.Context, key, text string, ttl time.Duration) error {
 	session, err := b.noteSession(ctx, ttl)
 	if err != nil {
 		return err

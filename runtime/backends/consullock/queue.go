@@ -38,9 +38,8 @@ const (
 type waiter struct {
 	backend *Backend
 	place   engine.Place
-	latest  string   // the ID of the acquisition that waits
-	entry   string   // the key of its entry in the queue, "" if it has none
-	session *session // that holds the entry, if it is known
+	latest  string // the ID of the acquisition that waits
+	entry   string // the key of its entry in the queue, "" if it has none
 	turn    turn
 
 	target target             // what is watched
@@ -63,24 +62,11 @@ func (b *Backend) waiterOf(a *driver.Acquisition) *waiter {
 	return w
 }
 
-// enlisted notes that w may have the entry, on s if that is not nil. It uses the session
-// until w leaves the queue.
-func (b *Backend) enlisted(w *waiter, entry string, s *session) {
+// enlisted notes that w may have the entry.
+func (b *Backend) enlisted(w *waiter, entry string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	w.entry = entry
-	if s != nil {
-		s.Use()
-		w.dropLocked()
-		w.session = s
-	}
-}
-
-func (w *waiter) dropLocked() {
-	if w.session != nil {
-		w.session.Drop()
-	}
-	w.session = nil
 }
 
 // placeless notes that the process has no place in the queue.
@@ -94,7 +80,6 @@ func (b *Backend) placeless(p engine.Place) {
 
 // leaveLocked forgets w.
 func (w *waiter) leaveLocked() {
-	w.dropLocked()
 	w.aimLocked(target{})
 	if w.room {
 		w.backend.endWatch()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/consul/api"
@@ -21,8 +20,7 @@ type session struct {
 	*engine.Session
 	backend *Backend
 	class   class
-	id      string        // set by Open
-	fenceAt atomic.Uint64 // the index of its fence as known last, 0 if it has none
+	id      string // set by Open
 }
 
 // Open implements [engine.SessionServer]. A session whose creation has no answer
@@ -108,50 +106,3 @@ func (s *session) watch(ctx context.Context) {
 		return meta, gone || err != nil && strings.Contains(err.Error(), "Permission denied"), err
 	})
 }
-
-// A transaction that acquires is conditional on the fence of its session: a key
-// beside the locks that does not exist until some attempt to acquire had no
-// answer, and is written anew each time that one is undone. So an attempt that
-// arrives after it was undone finds the fence changed, and takes nothing. The
-// others under way on that session are refused as well, and sent again. The
-// fence is locked by the session, so it goes when the session does, and then no
-// attempt can succeed either.
-
-// fence sees to it that no attempt of the acquisition that is still on its way takes
-// anything, whichever session it is on.
-func (b *Backend) fence(ctx context.Context, id string) error {
-	for _, s := range b.sessions.All() {
-		if err := s.fence(ctx, id); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// fence writes the fence of s anew.
-func (s *session) fence(ctx context.Context, id string) error {
-	reply, err := s.backend.write(ctx, ops{
-		kv(api.KVLock, api.KVTxnOp{Key: fenceKey(s.id), Session: s.id, Value: []byte(id)}),
-	})
-	switch {
-	case errors.Is(err, errNoSession), errors.Is(err, errDelayed): // the session has ended, and its fence is shut
-		s.gone()
-		return nil // whatever comes late is refused for that
-	case err != nil:
-		return err
-	}
-	s.fenced(reply.pair(fenceKey(s.id)))
-	return nil
-}
-
-// fenced notes how the fence is: nil is that there is none, or that nobody has told. What is
-// conditional on another is refused, and who sent it looks again.
-func (s *session) fenced(p *api.KVPair) {
-	if p == nil {
-		p = &api.KVPair{}
-	}
-	s.fenceAt.Store(p.ModifyIndex)
-}
-
-// unfenced is the condition that the fence is as known.
-func (s *session) unfenced() *api.TxnOp { return unchanged(fenceKey(s.id), s.fenceAt.Load()) }

@@ -25,6 +25,8 @@ var (
 	errMoved = errors.New("changed meanwhile")
 	// errOwn is errMoved because of what this process did, which says nothing of others.
 	errOwn = fmt.Errorf("%w by this process", errMoved)
+	// errUndone says that a transaction came after its undo.
+	errUndone = errors.New("the acquisition was undone already")
 	// errNoSession says that the session has ended.
 	errNoSession = errors.New("the session has ended")
 	// errDelayed says that the key is shut. For how long is known to the server alone.
@@ -157,12 +159,8 @@ func (b *Backend) get(ctx context.Context, key string) (*api.KVPair, error) {
 // refusal is why a transaction was not done: the weightiest of its reasons.
 func refusal(reasons api.TxnErrors) error {
 	var all []string
-	moved := errOwn // as are the fences
 	for _, e := range reasons {
 		all = append(all, e.What)
-		if !strings.Contains(e.What, `"`+fenceKey("")) {
-			moved = errMoved
-		}
 	}
 	what := strings.Join(all, "; ")
 	switch {
@@ -172,10 +170,12 @@ func refusal(reasons api.TxnErrors) error {
 		return errDelayed
 	case strings.Contains(what, "invalid session"):
 		return errNoSession
+	case strings.Contains(what, `"`+tombstoneOf("")):
+		return errUndone
 	}
 	for _, known := range []string{"exists", "doesn't exist", "index", "session check", "lock is already held", "isn't held"} {
 		if strings.Contains(what, known) {
-			return fmt.Errorf("%w: %s", moved, what)
+			return fmt.Errorf("%w: %s", errMoved, what)
 		}
 	}
 	return errors.New(what)
@@ -228,29 +228,18 @@ type seen struct {
 	assumed bool          // nobody has looked: it is likely to be so
 }
 
-// look reads the lock at key and its queue and, if s is not nil, how its fence is.
-func (b *Backend) look(ctx context.Context, key string, s *session) (*seen, error) {
-	t := ops{
+// look reads the lock at key and its queue.
+func (b *Backend) look(ctx context.Context, key string) (*seen, error) {
+	r, _, err := b.read(ctx, ops{
 		kv(api.KVGetOrEmpty, api.KVTxnOp{Key: key}),
 		kv(api.KVGetTree, api.KVTxnOp{Key: queuePrefix(key)}),
-	}
-	if s != nil {
-		t = append(t, kv(api.KVGetOrEmpty, api.KVTxnOp{Key: fenceKey(s.id)}))
-	}
-	r, _, err := b.read(ctx, t)
+	})
 	if err != nil {
 		return nil, err
 	}
 	v := &seen{key: key, queue: r.queue(key)}
-	if v.pair, err = r.at(key); err != nil || s == nil {
-		return v, err
-	}
-	fence, err := r.at(fenceKey(s.id))
-	if err != nil {
-		return nil, err
-	}
-	s.fenced(fence)
-	return v, nil
+	v.pair, err = r.at(key)
+	return v, err
 }
 
 func (v *seen) index() uint64 {

@@ -42,7 +42,7 @@ func waits(t *testing.T, b *Backend, a *driver.Acquisition) driver.Subscription 
 
 func sight(t *testing.T, b *Backend, key string) *seen {
 	t.Helper()
-	v, err := b.look(t.Context(), key, nil)
+	v, err := b.look(t.Context(), key)
 	require.NoError(t, err)
 	return v
 }
@@ -237,6 +237,7 @@ func TestCloseWhileAnUndoIsPending(t *testing.T) {
 	}), noDelay())
 	held := take(t, b, attempt(newKey(t))).(*lease)
 	a := orphan(t, b, held.session)
+	a.MayHaveRun = false // so that it looks first
 	n.Silence()
 	between.n.Store(1)
 	held.session.Owe(a)
@@ -290,4 +291,30 @@ func TestWaitEndsBeforeALockIsGivenBack(t *testing.T) {
 	require.True(t, a.MayHaveRun)
 	require.NoError(t, b.Undo(t.Context(), a))
 	require.Nil(t, pair(t, addr, a.Key))
+}
+
+// before makes a key that is there, unlocked, as api.Lock leaves it.
+func before(t *testing.T, addr string) (key string) {
+	t.Helper()
+	key = newKey(t)
+	_, err := newClient(t, addr).KV().Put(&api.KVPair{Key: key, Flags: lockFlag, Value: []byte("theirs")}, nil)
+	require.NoError(t, err)
+	return key
+}
+
+// What another holds is told to be held also if ctx ends before it is known who does.
+func TestHeldThoughNobodyLooked(t *testing.T) {
+	addr, a, between := testserver.Consul(t), attempt(newKey(t)), &intruder{}
+	held := take(t, newBackend(t, addr), attempt(a.Key))
+	ctx, cancel := context.WithCancel(t.Context())
+	between.do = cancel
+	b := newBackend(t, addr, func(c *api.Config) {
+		between.RoundTripper = c.Transport
+		c.HttpClient = &http.Client{Transport: between}
+	})
+	between.n.Store(2) // the first tries to take it
+	_, err := b.Acquire(ctx, a)
+	var other *driver.HeldError
+	require.ErrorAs(t, err, &other)
+	release(t, held)
 }

@@ -140,7 +140,7 @@ func TestNoWatchOfTheWholeStore(t *testing.T) {
 	release(t, take(t, b, a))
 }
 
-// A place lasts for as long as its process waits, though nobody uses the session else.
+// A place lasts for as long as its process looks again, though nobody uses the session else.
 func TestPlaceLasts(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Consul(t)
@@ -149,7 +149,12 @@ func TestPlaceLasts(t *testing.T) {
 	held := take(t, newBackend(t, addr), wish(a.Key))
 	mustHeld(t, b, a)
 	place := sight(t, b, a.Key).queue[0].CreateIndex
-	time.Sleep(classOf(a.TTL).sessionTTL() * 10 / 3) // without users it ends after three of its lengths
+	length := classOf(a.TTL).sessionTTL()
+	a = next(a) // it goes on with the place, which is not on its session
+	a.TTL = 2 * short
+	for begin := time.Now(); time.Since(begin) < length*10/3; time.Sleep(length / 4) { // unused it ends after three of its lengths
+		mustHeld(t, b, a)
+	}
 	v := sight(t, b, a.Key)
 	require.Len(t, v.queue, 1)
 	require.Equal(t, place, v.queue[0].CreateIndex)

@@ -98,8 +98,8 @@
 //
 // # Notes
 //
-// What processes tell each other (driver.Noter) is below lockgen., on an etcd lease for each
-// length: lockgen.process/<UUID of its owner ids> says who a process is, lockgen.wait/<key> what
+// What processes tell each other (driver.Noter) is below lockgen., each on an etcd lease
+// of its own: lockgen.process/<UUID of its owner ids> says who a process is, lockgen.wait/<key> what
 // the holder of a lock waits for, and lockgen.order/<outer> > <inner> where locks were nested in
 // this order. A user without the right to write there has no names in lockctl, and deadlocks
 // between processes are not found:

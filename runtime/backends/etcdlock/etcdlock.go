@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -44,7 +43,6 @@ type Backend struct {
 	turns    engine.Turns[engine.Place]
 	kinds    *record.Locks
 	methods
-	notes uint64 // what the IDs of the leases of notes are made of
 
 	mu      sync.Mutex // guards the rest, and the watches of entries
 	entries map[engine.Place]*entry
@@ -59,7 +57,6 @@ func New(client *clientv3.Client, options ...Options) *Backend {
 	b := &Backend{
 		client:  client,
 		life:    engine.NewLife(),
-		notes:   rand.Uint64(),
 		turns:   engine.Turns[engine.Place]{OnWait: goAlone}, // what is sent together does not wait for a turn
 		entries: map[engine.Place]*entry{},
 		held:    map[engine.Place]*lease{},
@@ -92,11 +89,7 @@ func (b *Backend) Attach() { b.life.Attach() }
 // that already for one that has ended. What the server does not take by then ends by
 // itself.
 func (b *Backend) Close() error {
-	last := false
-	b.life.Close(func() {
-		last = true
-		b.sessions.Close()
-	})
+	last := b.life.Close(b.sessions.Close)
 	if last && b.watcher != nil {
 		_ = b.watcher.Close()
 	}

@@ -71,7 +71,8 @@ func (s *session) Open(ctx context.Context) error {
 // KeepAlive below it, count a lease from when the answer came. A holder must count from
 // before the request was sent, so there is one request at a time on a stream: a call
 // that finds another one under way opens a stream of its own, which may lead to
-// another member.
+// another member. clientv3's KeepAliveOnce sends a request again without a pause while a
+// server says that it is unavailable.
 func (s *session) KeepAlive(ctx context.Context) error {
 	stream := s.stream.Swap(nil)
 	if stream == nil {
@@ -87,11 +88,18 @@ func (s *session) KeepAlive(ctx context.Context) error {
 	}
 	stop := context.AfterFunc(ctx, stream.close)
 	sent := driver.Now()
-	ttl, err := keepAlive(stream, s.id)
-	if err == nil {
-		s.Extend(sent, ttl, ttl/3)
-	} else if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+	var resp *pb.LeaseKeepAliveResponse
+	err := stream.Send(&pb.LeaseKeepAliveRequest{ID: s.id})
+	if err == nil || errors.Is(err, io.EOF) { // of that Recv says why
+		resp, err = stream.Recv()
+	}
+	switch {
+	case err != nil:
+	case resp.TTL <= 0: // the server knows no such lease
 		err = errSessionEnded
+	default:
+		ttl := inSeconds(resp.TTL)
+		s.Extend(sent, ttl, ttl/3)
 	}
 	if !stop() || err != nil {
 		stream.close()
@@ -102,23 +110,6 @@ func (s *session) KeepAlive(ctx context.Context) error {
 		other.close()
 	}
 	return nil
-}
-
-// keepAlive keeps a lease alive by one message on stream, and returns its length: not by
-// clientv3's KeepAliveOnce, which sends it again without a pause while a server says that it is
-// unavailable. The error is [rpctypes.ErrLeaseNotFound] if the server knows no such lease.
-func keepAlive(stream pb.Lease_LeaseKeepAliveClient, lease int64) (time.Duration, error) {
-	if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: lease}); err != nil && !errors.Is(err, io.EOF) { // of that Recv says why
-		return 0, err
-	}
-	resp, err := stream.Recv()
-	switch {
-	case err != nil:
-		return 0, err
-	case resp.TTL <= 0:
-		return 0, rpctypes.ErrLeaseNotFound
-	}
-	return inSeconds(resp.TTL), nil
 }
 
 // Destroy implements [engine.SessionServer]: what is left in the session is freed by

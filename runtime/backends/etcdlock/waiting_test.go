@@ -14,6 +14,7 @@ import (
 	"github.com/lockgen/lockgen/internal/faultproxy"
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
@@ -332,4 +333,30 @@ func TestSubscribeBesideANotice(t *testing.T) {
 		w.cancel()
 		all.Wait()
 	}
+}
+
+// An acquisition behind what its own Locker still has at the server, as after a lost lease, has no
+// place of its own. It is told when that goes, and need not look for a second.
+func TestWaitBehindOnesOwn(t *testing.T) {
+	t.Parallel()
+	b, key := newBackend(t, shared(t)), newKey(t)
+	l, err := b.Acquire(t.Context(), attempt(key, "A:1"))
+	require.NoError(t, err)
+	a := attempt(key, "A:2")
+	a.Queue = true
+	_, err = b.Acquire(t.Context(), a)
+	require.ErrorAs(t, err, new(*driver.HeldError))
+	s, err := b.Subscribe(t.Context(), a)
+	require.NoError(t, err)
+	defer s.Close()
+	<-s.C() // at once, as nothing is watched
+	require.NoError(t, l.Release(t.Context(), 0))
+	select {
+	case <-s.C():
+	case <-time.After(soon):
+		require.Fail(t, "it was not told")
+	}
+	next, err := b.Acquire(t.Context(), a)
+	require.NoError(t, err)
+	require.NoError(t, next.Release(t.Context(), 0))
 }

@@ -185,7 +185,7 @@ func TestReleaseWithoutAConnection(t *testing.T) {
 	require.Len(t, contenders(t, conn, root+"/k"), 1)
 	require.NotZero(t, remembered(c.Backend), "it is remembered as long as its node lives")
 	p.Accept()
-	eventually(t, soon, "the node is gone, without another call", func() bool { return len(contenders(t, conn, root+"/k")) == 0 })
+	eventually(t, long/2, "the node is gone, without another call", func() bool { return len(contenders(t, conn, root+"/k")) == 0 })
 	free(t, l) // says that it is done
 }
 

@@ -28,26 +28,19 @@ func (d *Deadline) Get() driver.Instant {
 
 // Extend moves the deadline to until if that is later, and reports whether it is.
 func (d *Deadline) Extend(until driver.Instant) bool {
-	return d.move(until, func(from, to int64) bool { return from < to })
+	to := int64(until.Sub(driver.Instant{}))
+	for from := d.until.Load(); from != ended && from < to; from = d.until.Load() {
+		if d.until.CompareAndSwap(from, to) {
+			return true
+		}
+	}
+	return false
 }
 
 // Shorten moves the deadline to until, if that is earlier.
 func (d *Deadline) Shorten(until driver.Instant) {
-	d.move(until, func(from, to int64) bool { return to < from })
-}
-
-// move moves the deadline to until if it has not ended and allowed says so, and reports
-// whether it did.
-func (d *Deadline) move(until driver.Instant, allowed func(from, to int64) bool) bool {
 	to := int64(until.Sub(driver.Instant{}))
-	for {
-		from := d.until.Load()
-		if from == ended || !allowed(from, to) {
-			return false
-		}
-		if d.until.CompareAndSwap(from, to) {
-			return true
-		}
+	for from := d.until.Load(); from > to && !d.until.CompareAndSwap(from, to); from = d.until.Load() {
 	}
 }
 

@@ -43,15 +43,15 @@ func (l *Life) Attach() {
 	l.users++
 }
 
-// Close counts one Locker less. For the last one it calls end, if that is not nil,
-// ends Context with [driver.ErrClosed] and returns when what Go and Begin began has
-// ended. Go begins nothing from then on. A second last Close does nothing.
-func (l *Life) Close(end func()) {
+// Close counts one Locker less, and reports whether it was the last. For that one it calls
+// end, if that is not nil, ends Context with [driver.ErrClosed] and returns when what Go and
+// Begin began has ended. Go begins nothing from then on. A second last Close does nothing.
+func (l *Life) Close(end func()) (last bool) {
 	l.mu.Lock()
 	l.users--
 	if l.users > 0 || l.closed {
 		l.mu.Unlock()
-		return
+		return false
 	}
 	l.closed = true
 	l.mu.Unlock()
@@ -60,6 +60,7 @@ func (l *Life) Close(end func()) {
 	}
 	l.stop(driver.ErrClosed)
 	l.wait()
+	return true
 }
 
 // wait returns at an instant at which nothing runs.

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"reflect"
 	"slices"
 	"sync"
@@ -137,9 +138,7 @@ func (g *Group) Attach() {
 // Close is [driver.Backend.Close]: the last Locker to close ends the Life, when all that goes on in it
 // has ended or grace is over, and closes all members.
 func (g *Group) Close(grace time.Duration) (err error) {
-	last := false
-	g.Life.Close(func() {
-		last = true
+	last := g.Life.Close(func() {
 		defer time.AfterFunc(grace, func() { g.Life.stop(driver.ErrClosed) }).Stop()
 		g.Life.wait()
 	})
@@ -198,4 +197,31 @@ func (w *Wrapped) NotifyLoss(look func()) {
 	if n, ok := w.Lease.(driver.LossNotifier); ok {
 		n.NotifyLoss(look)
 	}
+}
+
+// Weight is the place of a member in the order of key, which differs for each key: the first has the
+// greatest. A member that is added changes the order of no others (rendezvous hashing).
+func Weight(member, key string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(member))
+	_, _ = h.Write([]byte{0})
+	_, _ = h.Write([]byte(key))
+	w := h.Sum64() // FNV alone mixes the last bytes too little
+	w = (w ^ w>>33) * 0xff51afd7ed558ccd
+	w = (w ^ w>>33) * 0xc4ceb9fe1a85ec53
+	return w ^ w>>33
+}
+
+// RenewAll renews leases of b, with one call if b is a [driver.BatchRenewer].
+func RenewAll(ctx context.Context, b driver.Backend, leases []driver.Lease, ttls []time.Duration) []error {
+	if batching, ok := b.(driver.BatchRenewer); ok {
+		return batching.RenewAll(ctx, leases, ttls)
+	}
+	errs := make([]error, len(leases))
+	var all sync.WaitGroup
+	for i, l := range leases {
+		all.Go(func() { errs[i] = l.Renew(ctx, ttls[i]) })
+	}
+	all.Wait()
+	return errs
 }

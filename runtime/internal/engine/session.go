@@ -47,7 +47,6 @@ type Session struct {
 	ask      chan struct{} // has a value when a keep-alive is wanted now
 
 	mu       sync.Mutex // guards the rest
-	gone     bool       // it has ended at the server
 	users    int
 	unused   time.Time     // since when there are none
 	tried    chan struct{} // closed, and another made, when a keep-alive was tried

@@ -41,23 +41,19 @@ type Lease struct {
 }
 
 // NewLease returns a lease for a, which took the lock by the write with this revision. It lasts until
-// then. It uses the session until Close, or until the session has ended at the server, which may be
-// before the call. onClose, if it is not nil, is called then.
+// then. It uses the session until Close, or until the session has ended at the server. onClose, if it is
+// not nil, is called then.
 func (s *Session) NewLease(a *driver.Acquisition, revision uint64, until driver.Instant, onClose func()) *Lease {
 	l := &Lease{Acquisition: *a, on: s, onClose: onClose, first: revision << TokenBits, n: min(max(a.Tokens, 1), 1<<TokenBits)}
 	l.Acquisition.Queue = false
 	l.until.Extend(until)
-	s.mu.Lock()
-	s.users++
-	s.leases[l] = struct{}{}
-	gone := s.gone
-	s.mu.Unlock()
-	l.mu.Lock()
+	l.mu.Lock() // the session may end, and call Close, as soon as it has l
 	defer l.mu.Unlock()
 	l.timer = time.AfterFunc(until.Left(), l.lapse)
-	if gone { // the caller may hold a mutex that onClose takes
-		s.life.Go(func(context.Context) { l.Close() })
-	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.users++
+	s.leases[l] = struct{}{}
 	return l
 }
 

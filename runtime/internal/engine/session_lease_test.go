@@ -3,7 +3,6 @@ package engine_test
 import (
 	"context"
 	"errors"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -96,27 +95,6 @@ func TestPendingUndo(t *testing.T) {
 		pass(time.Minute)
 		require.Equal(t, 1, s.undos(), "the engine forgets it with the session")
 		require.False(t, one.Owes())
-	})
-}
-
-func TestLeaseOnASessionThatHasGone(t *testing.T) {
-	withServer(t, func(t *testing.T, s *server) {
-		one := s.get("a")
-		one.End(errors.New("over"))
-		pass(time.Minute)
-		var mu sync.Mutex // as an engine has one, which what it does at the end takes
-		closed := false
-		mu.Lock()
-		lease := one.NewLease(&driver.Acquisition{ID: "p:1"}, 1, driver.Now().Add(time.Minute), func() {
-			mu.Lock()
-			defer mu.Unlock()
-			closed = true
-		})
-		mu.Unlock()
-		synctest.Wait()
-		require.True(t, closed, "nobody else closes it")
-		require.True(t, lease.Closed())
-		require.Error(t, lease.Extend(driver.Now().Add(time.Hour)))
 	})
 }
 

@@ -182,9 +182,6 @@ func (s *Session) run(context.Context) {
 		}
 		Pause(s.life.Context(), wait)
 	}
-	s.mu.Lock()
-	s.gone = true
-	s.mu.Unlock()
 	for _, l := range s.all() {
 		l.Close()
 	}

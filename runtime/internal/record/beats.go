@@ -82,52 +82,33 @@ func (l *Locks) hearLocked(key string, s *State, own string, now Time) {
 	l.beats[key] = after
 }
 
-const (
-	// sweepEvery is how often a process looks for records that need not be kept any more.
-	sweepEvery = 20 * time.Second
-	// sweepAgain is when a record is tried again that could not be removed.
-	sweepAgain = 10 * time.Minute
-)
+// sweepWithin is how long it takes at most until a record is looked at again that is kept for longer, or
+// could not be removed.
+const sweepWithin = 10 * time.Minute
 
-// sweep removes the record of key, which nobody uses, once after has passed. Of several calls for
-// one key the earliest time counts. There are no more keys in sweeps than records that this process
-// has left at the engine: where none can be removed, none is written.
+// sweep removes the record of key, which nobody uses, once after has passed. There are no more of
+// these goroutines than records that this process has left at the engine: where none can be removed,
+// none is written.
 func (l *Locks) sweep(key string, after time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	due := l.localTime() + Time(after.Microseconds())
-	if earlier, ok := l.sweeps[key]; !ok || due < earlier {
-		l.sweeps[key] = due
+	if l.sweeps[key] {
+		return
 	}
-	if !l.sweeping {
-		l.sweeping = l.life.Go(l.sweepAll)
-	}
-}
-
-// sweepAll removes records as they are due, until there are none left.
-func (l *Locks) sweepAll(ctx context.Context) {
-	for more := true; more && engine.Pause(ctx, sweepEvery); {
-		var due []string
-		due, more = l.takeDue()
-		for _, key := range due {
-			l.removeUnused(ctx, key)
+	l.sweeps[key] = l.life.Go(func(ctx context.Context) {
+		if !engine.Pause(ctx, min(after, sweepWithin)) {
+			return
 		}
-	}
-}
-
-// takeDue returns what is due, and forgets it: whoever leaves one of these records from then on
-// calls sweep anew. more is false if there was nothing at all.
-func (l *Locks) takeDue() (keys []string, more bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.sweeping = len(l.sweeps) > 0
-	for key, due := range l.sweeps {
-		if due <= l.localTime() {
-			keys = append(keys, key)
-			delete(l.sweeps, key)
+		leave, err := l.removals.Enter(ctx, "") // all at once would be more than an engine takes of one client
+		if err != nil {
+			return
 		}
-	}
-	return keys, l.sweeping
+		defer leave()
+		l.mu.Lock()
+		delete(l.sweeps, key) // whoever leaves the record from then on calls sweep anew
+		l.mu.Unlock()
+		l.removeUnused(ctx, key)
+	})
 }
 
 // removeUnused removes the record of key if nobody uses it and it need not be kept.
@@ -139,7 +120,7 @@ func (l *Locks) removeUnused(ctx context.Context, key string) {
 	switch {
 	case errors.Is(err, driver.ErrConflict): // something else is at the key
 	case err != nil:
-		l.sweep(key, sweepAgain)
+		l.sweep(key, sweepWithin)
 	case v.state.idle() && left > 0:
 		l.sweep(key, left)
 	}

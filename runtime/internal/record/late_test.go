@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -311,7 +310,7 @@ func TestKeptRecordsAreRemoved(t *testing.T) {
 		h.away.Store(true)
 		time.Sleep(5 * time.Minute)
 		h.away.Store(false)
-		time.Sleep(11 * time.Minute)
+		time.Sleep(13 * time.Minute)
 		require.Zero(t, left())
 	})
 }
@@ -331,15 +330,15 @@ func (r *refuses) Swap(ctx context.Context, w record.Write) (record.Answer, erro
 	return r.held.Swap(ctx, w)
 }
 
-// A record that can't be removed is tried again each ten minutes until it can, by one goroutine
-// for all, and not at all where it is one no more.
+// A record that can't be removed is tried again each ten minutes, about, until it can, and not at all
+// where it is one no more.
 func TestKeptRecordsThatCannotBeRemoved(t *testing.T) {
 	const week = 7 * 24 * time.Hour
 	tries := int64(week / (10 * time.Minute))
 	for _, c := range []struct {
 		with        error
 		least, most int64 // tries of each in a week
-	}{{driver.ErrConflict, 1, 1}, {errors.New("permission denied"), tries * 9 / 10, tries}} {
+	}{{driver.ErrConflict, 1, 1}, {errors.New("permission denied"), tries * 9 / 10, tries * 11 / 10}} {
 		synctest.Test(t, func(t *testing.T) {
 			r, life := &refuses{held: newHeld(true)}, engine.NewLife()
 			life.Attach()
@@ -357,24 +356,15 @@ func TestKeptRecordsThatCannotBeRemoved(t *testing.T) {
 			require.GreaterOrEqual(t, r.asked.Load(), keys*c.least)
 			require.LessOrEqual(t, r.asked.Load(), keys*c.most)
 			ended := c.most == 1
-			require.Equal(t, ended, sweepers() == 0)
-			require.LessOrEqual(t, sweepers(), 1)
 			r.with.Store(nil)
-			time.Sleep(11 * time.Minute)
+			time.Sleep(13 * time.Minute)
 			synctest.Wait()
 			require.Equal(t, ended, len(r.values) > 0, "what is not ours stays, what is goes")
-			require.Zero(t, sweepers())
 		})
 	}
 }
 
-// sweepers returns how many goroutines remove records.
-func sweepers() int {
-	stacks := make([]byte, 1<<20)
-	return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "(*Locks).sweepAll(")
-}
-
-// A record that was to be kept for long, and then for less, is removed after that.
+// A record that was to be kept for long, and then for less, is not kept for long.
 func TestKeptRecordIsKeptForLess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, life := newHeld(true), engine.NewLife()
@@ -394,7 +384,7 @@ func TestKeptRecordIsKeptForLess(t *testing.T) {
 		}
 		time.Sleep(70 * time.Second)
 		require.Equal(t, 1, left())
-		time.Sleep(30 * time.Second)
+		time.Sleep(13 * time.Minute)
 		require.Zero(t, left())
 	})
 }

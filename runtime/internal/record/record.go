@@ -85,14 +85,14 @@ type Locks struct {
 	began     time.Time            // likewise: what its clock counts from
 	coming    engine.Turns[string] // of those of this process who come to a key
 	again     engine.Turns[string] // of those whose write that takes nothing came too late
+	removals  engine.Turns[string] // all for "": of an engine without a clock, the removals of records
 
-	mu       sync.Mutex           // guards the rest
-	beats    map[string]beats     // by key, of an engine without a clock
-	sweeps   map[string]Time      // likewise: when records are going to be removed, by localTime
-	sweeping bool                 // likewise: sweepAll runs
-	watches  map[string]*keyWatch // by key
-	seen     map[string]view      // by key: what was there last
-	leases   map[string]*lease    // by ID: those that are held
+	mu      sync.Mutex           // guards the rest
+	beats   map[string]beats     // by key, of an engine without a clock
+	sweeps  map[string]bool      // likewise: whose records are going to be removed
+	watches map[string]*keyWatch // by key
+	seen    map[string]view      // by key: what was there last
+	leases  map[string]*lease    // by ID: those that are held
 }
 
 // view is what a key was at one moment.
@@ -124,7 +124,7 @@ func NewWatched(s Store, life *engine.Life, watch Watch) *Locks {
 // brief lease from when they saw it begin, and this process saw it later.
 func NewClockless(s Store, life *engine.Life, watch Watch) *Locks {
 	l := NewWatched(s, life, watch)
-	l.clockless, l.began, l.beats, l.sweeps = true, time.Now(), map[string]beats{}, map[string]Time{}
+	l.clockless, l.began, l.beats, l.sweeps = true, time.Now(), map[string]beats{}, map[string]bool{}
 	return l
 }
 

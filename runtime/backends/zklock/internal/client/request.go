@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 
 	"github.com/go-zookeeper/zk"
@@ -120,11 +121,7 @@ func (r Request) decode(d *decoder) (a Answer) {
 			a.Children = append(a.Children, string(d.bytes()))
 		}
 	}
-	a.Stat = zk.Stat{
-		Czxid: d.int64(), Mzxid: d.int64(), Ctime: d.int64(), Mtime: d.int64(),
-		Version: d.int32(), Cversion: d.int32(), Aversion: d.int32(), EphemeralOwner: d.int64(),
-		DataLength: d.int32(), NumChildren: d.int32(), Pzxid: d.int64(),
-	}
+	_, _ = binary.Decode(d.take(binary.Size(a.Stat)), binary.BigEndian, &a.Stat) // its fields are in their order
 	return a
 }
 
