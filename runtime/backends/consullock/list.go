@@ -2,6 +2,7 @@ package consullock
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -51,8 +52,8 @@ func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.L
 				return err
 			}
 			for _, p := range r {
-				if p.Flags != recordFlag && (p.Flags != lockFlag || p.Session == "") {
-					continue // it is no lock
+				if !isLock(p) {
+					continue
 				}
 				info, err := b.Lock(ctx, p.Key)
 				if errors.Is(err, driver.ErrConflict) || errors.Is(err, driver.ErrInvalid) { // no lock any more, or none of ours
@@ -78,6 +79,10 @@ func (b *Backend) keys(ctx context.Context, prefix string) ([]string, error) {
 	return keys, nil
 }
 
+func isLock(p *api.KVPair) bool {
+	return p.Flags == lockFlag && p.Session != "" || p.Flags == recordFlag || p.Flags == api.SemaphoreFlagValue
+}
+
 // Lock implements [driver.Inspector].
 func (b *Backend) Lock(ctx context.Context, key string) (*driver.LockInfo, error) {
 	if err := checkKey(key); err != nil {
@@ -90,6 +95,8 @@ func (b *Backend) Lock(ctx context.Context, key string) (*driver.LockInfo, error
 	switch v.pair.Flags {
 	case recordFlag:
 		return b.kinds.Describe(key, record.ResolveRevision(string(v.pair.Value), v.pair.ModifyIndex), 0)
+	case api.SemaphoreFlagValue:
+		return b.semaphore(ctx, v.pair)
 	case lockFlag:
 		info := &driver.LockInfo{Key: key, Waiters: len(v.queue)}
 		if v.pair.Session != "" {
@@ -105,14 +112,7 @@ func (b *Backend) holderOf(ctx context.Context, p *api.KVPair) driver.Holder {
 	if id := string(p.Value); isID(id) {
 		return driver.Holder{ID: id, Client: record.Client, Token: p.ModifyIndex << engine.TokenBits}
 	}
-	ctx, cancel := b.asking(ctx)
-	defer cancel()
-	h := driver.Holder{ID: p.Session, Client: foreign}
-	s, _, err := b.client.Session().Info(p.Session, (&api.QueryOptions{}).WithContext(ctx))
-	if err == nil && s != nil {
-		h.Name = strings.TrimSpace(s.Name + " on " + s.Node)
-	}
-	return h
+	return b.sessionHolder(ctx, p.Session)
 }
 
 // ownerOf returns the ID of the holder of the mutex p.
@@ -121,6 +121,32 @@ func ownerOf(p *api.KVPair) string {
 		return id
 	}
 	return p.Session
+}
+
+func (b *Backend) sessionHolder(ctx context.Context, id string) driver.Holder {
+	ctx, cancel := b.asking(ctx)
+	defer cancel()
+	h := driver.Holder{ID: id, Client: foreign}
+	s, _, err := b.client.Session().Info(id, (&api.QueryOptions{}).WithContext(ctx))
+	if err == nil && s != nil {
+		h.Name = strings.TrimSpace(s.Name + " on " + s.Node)
+	}
+	return h
+}
+
+// semaphore describes a lock of api.Semaphore.
+func (b *Backend) semaphore(ctx context.Context, p *api.KVPair) (*driver.LockInfo, error) {
+	var state struct{ Holders map[string]bool }
+	if json.Unmarshal(p.Value, &state) != nil {
+		return nil, nil // one of its contenders
+	}
+	info := &driver.LockInfo{Key: p.Key, Kind: driver.Permits, Waiters: -1}
+	for id := range state.Holders {
+		h := b.sessionHolder(ctx, id)
+		h.Kind = driver.Permits
+		info.Holders = append(info.Holders, h)
+	}
+	return info, nil
 }
 
 // Break implements [driver.Inspector].
@@ -134,6 +160,8 @@ func (b *Backend) Break(ctx context.Context, key, id string) error {
 		return lost
 	case v.pair.Flags == recordFlag:
 		return b.kinds.Break(ctx, key, id)
+	case v.pair.Flags == api.SemaphoreFlagValue:
+		return fmt.Errorf("%w: a permit of api.Semaphore can't be freed for another; destroy its session", driver.ErrInvalid)
 	case v.pair.Flags != lockFlag:
 		return fmt.Errorf("%w: the pair at %s has other flags than a lock", driver.ErrConflict, key)
 	case v.pair.Session == "" || ownerOf(v.pair) != id:

@@ -17,9 +17,13 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
-// batch is how many keys one request is about: etcd takes 128 at most, unless it
-// is told otherwise.
-const batch = 100
+const (
+	// batch is how many keys one request is about: etcd takes 128 at most, unless it
+	// is told otherwise.
+	batch = 100
+	// batchesAtOnce is how many requests of a renewal are under way at a time.
+	batchesAtOnce = 16
+)
 
 var errKeyGone = fmt.Errorf("%w: its key is gone", driver.ErrLost)
 

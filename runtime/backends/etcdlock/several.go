@@ -55,11 +55,16 @@ func (b *Backend) jointly(ctx context.Context, n int, call func(ctx context.Cont
 	})
 }
 
-// inBatches calls f with the bounds of each batch of n, of all at the same time.
+// inBatches calls f with the bounds of each batch of n, of several at the same time.
 func inBatches(n int, f func(first, end int)) {
 	var all sync.WaitGroup
+	room := make(chan struct{}, batchesAtOnce)
 	for first := 0; first < n; first += batch {
-		all.Go(func() { f(first, min(first+batch, n)) })
+		room <- struct{}{}
+		all.Go(func() {
+			f(first, min(first+batch, n))
+			<-room
+		})
 	}
 	all.Wait()
 }
