@@ -12,7 +12,7 @@ import (
 
 // Acquire implements [driver.Backend].
 func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
-	if err := b.usable(); err != nil {
+	if err := b.group.Usable(); err != nil {
 		return nil, err
 	}
 	if err := b.group.Takes(a, b.terms.LongestTTL); err != nil {
@@ -108,7 +108,7 @@ func (b *Backend) check(ctx context.Context, l *lease, floor uint64) error {
 // Undo implements [driver.Backend]: at the engine that grants, and at one that did so not
 // long ago.
 func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
-	if err := b.usable(); err != nil {
+	if err := b.group.Usable(); err != nil {
 		return err
 	}
 	asked := map[*member]bool{}
@@ -157,7 +157,7 @@ func (b *Backend) insist(free func(context.Context) error) {
 
 // Subscribe implements [driver.Notifier], at the engine that grants.
 func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
-	if err := b.usable(); err != nil {
+	if err := b.group.Usable(); err != nil {
 		return nil, err
 	}
 	return engine.Follow(ctx, b.group.Life, a, func() driver.Backend {

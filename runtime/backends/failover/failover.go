@@ -78,7 +78,6 @@ type Backend struct {
 	record  engine.Agreed[state]
 
 	group  *engine.Group // with the Record
-	begin  sync.Once
 	raises engine.Shared // of the record's ceiling
 
 	mu      sync.Mutex                          // guards the rest, and epochs
@@ -118,6 +117,12 @@ func New(primary driver.Backend, standbys []driver.Backend, options ...Options) 
 		b.add(b.options.Names[i], e)
 	}
 	b.keep(engines)
+	b.group.Start = func() {
+		b.group.Life.Go(b.watch)
+		for _, m := range b.members {
+			b.group.Life.Go(m.watch)
+		}
+	}
 	return b
 }
 
@@ -152,21 +157,6 @@ func (b *Backend) keep(engines []driver.Backend) {
 	b.group.Keep(at)
 }
 
-// usable returns why b can't be used, or nil. The first call begins to look at the record and
-// to probe the engines.
-func (b *Backend) usable() error {
-	if err := b.group.Usable(); err != nil {
-		return err
-	}
-	b.begin.Do(func() {
-		b.group.Life.Go(b.watch)
-		for _, m := range b.members {
-			b.group.Life.Go(m.watch)
-		}
-	})
-	return nil
-}
-
 // Attach implements [driver.Shared].
 func (b *Backend) Attach() { b.group.Attach() }
 
@@ -177,7 +167,7 @@ func (b *Backend) Close() (err error) { return b.group.Close(0) }
 // Ping implements [driver.Pinger]: the record can be read, the engine that it names grants,
 // and answers.
 func (b *Backend) Ping(ctx context.Context) error {
-	if err := b.usable(); err != nil {
+	if err := b.group.Usable(); err != nil {
 		return err
 	}
 	e, err := b.current(ctx)

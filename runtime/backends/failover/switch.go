@@ -125,7 +125,7 @@ func (b *Backend) Begin(ctx context.Context) error {
 // does nothing if the engine grants already. An engine that does not answer is an error.
 // Call it in one process; all follow.
 func (b *Backend) Switch(ctx context.Context, name string) error {
-	if err := b.usable(); err != nil {
+	if err := b.group.Usable(); err != nil {
 		return err
 	}
 	for _, m := range b.members {
@@ -160,7 +160,7 @@ func (b *Backend) Switch(ctx context.Context, name string) error {
 
 // Status returns what the record says, by a look at it.
 func (b *Backend) Status(ctx context.Context) (Status, error) {
-	if err := b.usable(); err != nil {
+	if err := b.group.Usable(); err != nil {
 		return Status{}, err
 	}
 	if err := b.record.Ask(ctx, "", nil); err != nil {

@@ -15,7 +15,7 @@ var errMoved = errors.New("the key has another member by a later membership; the
 
 // Acquire implements [driver.Backend].
 func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
-	if err := b.usable(); err != nil {
+	if err := b.group.Usable(); err != nil {
 		return nil, err
 	}
 	if err := b.group.Takes(a, b.terms.LongestTTL); err != nil {
@@ -60,7 +60,7 @@ func (m *member) refusal(e *epoch, key string) error {
 
 // Undo implements [driver.Backend].
 func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
-	if err := b.usable(); err != nil {
+	if err := b.group.Usable(); err != nil {
 		return err
 	}
 	return b.members[owner(b.names, a.Key)].Backend.Undo(ctx, a)
@@ -68,7 +68,7 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 
 // Subscribe implements [driver.Notifier].
 func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
-	if err := b.usable(); err != nil {
+	if err := b.group.Usable(); err != nil {
 		return nil, err
 	}
 	return engine.Follow(ctx, b.group.Life, a, func() driver.Backend { return b.members[owner(b.names, a.Key)].Backend })

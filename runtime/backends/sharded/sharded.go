@@ -54,7 +54,6 @@ type Backend struct {
 	gone    map[string]bool // that leave, and are not there
 
 	group *engine.Group
-	begin sync.Once
 	old   atomic.Bool // a later membership is in use: b changes nothing
 }
 
@@ -89,6 +88,11 @@ func New(members map[string]driver.Backend, options ...Options) *Backend {
 			b.add(name, e)
 		}
 	}
+	b.group.Start = func() {
+		for _, m := range b.all {
+			b.group.Life.Go(m.watch)
+		}
+	}
 	return b
 }
 
@@ -107,19 +111,6 @@ func (b *Backend) add(name string, e driver.Backend) *member {
 	return m
 }
 
-// usable returns why b can't be used, or nil. The first call begins to look at the records.
-func (b *Backend) usable() error {
-	if err := b.group.Usable(); err != nil {
-		return err
-	}
-	b.begin.Do(func() {
-		for _, m := range b.all {
-			b.group.Life.Go(m.watch)
-		}
-	})
-	return nil
-}
-
 // Attach implements [driver.Shared].
 func (b *Backend) Attach() { b.group.Attach() }
 
@@ -130,7 +121,7 @@ func (b *Backend) Close() (err error) { return b.group.Close(0) }
 // Ping implements [driver.Pinger]: each member answers, and has a record. Keys that move may
 // still wait.
 func (b *Backend) Ping(ctx context.Context) error {
-	if err := b.usable(); err != nil {
+	if err := b.group.Usable(); err != nil {
 		return err
 	}
 	errs := make([]error, len(b.names))
@@ -138,12 +129,12 @@ func (b *Backend) Ping(ctx context.Context) error {
 	for i, name := range b.names {
 		all.Go(func() {
 			m := b.members[name]
-			if _, err := m.current(ctx); err != nil {
+			_, err := m.current(ctx)
+			if p, ok := m.Backend.(driver.Pinger); ok && err == nil {
+				err = p.Ping(ctx)
+			}
+			if err != nil {
 				errs[i] = fmt.Errorf("member %q: %w", name, driver.Locate(m.Backend, err))
-			} else if p, ok := m.Backend.(driver.Pinger); ok {
-				if err := p.Ping(ctx); err != nil {
-					errs[i] = fmt.Errorf("member %q: %w", name, driver.Locate(m.Backend, err))
-				}
 			}
 		})
 	}

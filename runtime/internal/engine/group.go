@@ -17,8 +17,10 @@ import (
 // Group is the Backends that another is made of, which closes them, and why that can't be used.
 // Make it with [NewGroup].
 type Group struct {
-	Life *Life
+	Life  *Life
+	Start func() // unless nil: begins what goes on beside the calls, at the first of them
 
+	start   sync.Once
 	of      string           // the package, as errors say it
 	names   []string         // of the members
 	all     []driver.Backend // the members, and what is beside them
@@ -50,6 +52,9 @@ func (g *Group) Usable() error {
 	}
 	if g.Life.Closed() {
 		return fmt.Errorf("%w: %s", driver.ErrClosed, g.of)
+	}
+	if g.Start != nil {
+		g.start.Do(g.Start)
 	}
 	return nil
 }
