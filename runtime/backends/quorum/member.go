@@ -30,6 +30,7 @@ type member struct {
 	silent atomic.Bool   // the last call had no answer
 	calls  chan struct{} // one for each acquire that was sent while it was silent
 	id     string        // by which it has answered; the backend's mutex guards it
+	noted  chan struct{} // closed when the last note has been put; the backend's mutex guards it
 }
 
 // acquire makes one attempt at m. While m is silent a call is sent when it has room among

@@ -46,7 +46,7 @@ type Backend struct {
 
 	group *engine.Group
 
-	mu     sync.Mutex                // guards the rest, and the id of each member
+	mu     sync.Mutex                // guards the rest, and the id and the notes of each member
 	under  map[string]*acquiring     // acquisitions under way, by ID
 	wanted map[string]driver.Instant // keys that several want, until when that is remembered
 }
@@ -69,7 +69,8 @@ func New(members map[string]driver.Backend, options ...Options) *Backend {
 		if !b.group.Add(name, e) {
 			continue
 		}
-		m := &member{Backend: e, name: name, backend: b, calls: make(chan struct{}, silentCalls)}
+		m := &member{Backend: e, name: name, backend: b, calls: make(chan struct{}, silentCalls), noted: make(chan struct{})}
+		close(m.noted)
 		m.raiser, _ = e.(driver.TokenRaiser)
 		if m.record, _ = e.(driver.Agreement); m.record != nil && m.raiser == nil {
 			m.base = &base{record: m.record}
@@ -130,7 +131,7 @@ func (b *Backend) Ping(ctx context.Context) error {
 			failed = append(failed, ctx.Err())
 			open = 0
 		}
-		if late == nil && (max(good, len(failed)) >= b.majority || b.group.Refused() != nil) {
+		if late == nil && (good >= b.majority || len(failed) > len(b.members)-b.majority || b.group.Refused() != nil) {
 			late = time.After(b.timeout(b.options.LongestTTL))
 		}
 	}
