@@ -54,7 +54,7 @@ func (m *member) ping(ctx context.Context) (err error) {
 // token takes a lock of its own at m, frees it, and returns its fencing token.
 func (m *member) token(ctx context.Context) (uint64, error) {
 	b := m.backend
-	name := rand.Text()
+	name := newUUID()
 	a := &driver.Acquisition{Key: b.options.Key + ".probe." + name, ID: name + ":1", TTL: b.terms.LongestTTL, Tokens: 1}
 	l, err := m.Acquire(ctx, a)
 	if err != nil {
@@ -120,4 +120,12 @@ func (m *member) meet(ctx context.Context) bool {
 		}
 	}
 	return true
+}
+
+// newUUID returns a UUID of version 8, by chance.
+func newUUID() string {
+	var u [16]byte
+	rand.Read(u[:]) // never fails, by its documentation
+	u[6], u[8] = u[6]&0x0f|0x80, u[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
 }
