@@ -130,6 +130,8 @@ func (b *Backend) known() (e *epoch, err error) {
 	defer b.mu.Unlock()
 	e = b.now
 	switch {
+	case b.fallen && b.failed != nil:
+		err = fmt.Errorf("the record of which engine grants, %q, is not there, and can't be made: %w", b.options.Key, b.failed)
 	case b.fallen: // the record is about to be written
 		err = engine.NotYet(b.terms.Probe, fmt.Sprintf("the record of which engine grants, %q, is not there; the first start of a failover waits for %v, "+
 			"and so does one that has lost its record", b.options.Key, b.terms.Drain()))

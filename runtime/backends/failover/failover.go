@@ -84,6 +84,7 @@ type Backend struct {
 	now     *epoch                              // the last that was learned of; nil: none yet
 	fallen  bool                                // the record is gone, or says less than this process knows
 	found   string                              // its text then
+	failed  error                               // why it was not read again, or made, the last time that was tried
 	former  map[*member]driver.Instant          // until when an undo goes to these too
 	waiting map[engine.Place]driver.Acquisition // in the queues of now's engine
 }

@@ -16,15 +16,19 @@ var errSwitched = errors.New("another engine grants now; the lease is not renewe
 // watch looks at the record again and again, and does what is due by it.
 func (b *Backend) watch(ctx context.Context) {
 	engine.Every(ctx, b.terms.Probe, func(ctx context.Context) {
-		if b.record.Look(ctx) == nil {
-			b.act(ctx)
+		err := b.record.Look(ctx)
+		if err == nil {
+			err = b.act(ctx)
 		}
+		b.mu.Lock()
+		b.failed = err
+		b.mu.Unlock()
 	})
 }
 
 // act writes the record if that is due. Of several processes that do so one is first, and
-// the others find its text.
-func (b *Backend) act(ctx context.Context) {
+// the others find its text. The error is why there is none.
+func (b *Backend) act(ctx context.Context) error {
 	b.mu.Lock()
 	e, fallen, found := b.now, b.fallen, b.found
 	var s state
@@ -34,13 +38,11 @@ func (b *Backend) act(ctx context.Context) {
 	b.mu.Unlock()
 	switch {
 	case fallen && e == nil:
-		_ = b.record.Ask(ctx, found, &state{Epoch: 1, Engine: b.members[0].name, Why: "there was no record"})
-		return
+		return b.record.Ask(ctx, found, &state{Epoch: 1, Engine: b.members[0].name, Why: "there was no record"})
 	case fallen:
-		_ = b.record.Ask(ctx, found, s.next(s.Engine, "the record had been lost"))
-		return
+		return b.record.Ask(ctx, found, s.next(s.Engine, "the record had been lost"))
 	case e.member == nil:
-		return
+		return nil
 	}
 	if !s.Open && e.first.Add(b.terms.Drain()).Left() <= 0 {
 		_ = b.open(ctx, e)
@@ -48,14 +50,15 @@ func (b *Backend) act(ctx context.Context) {
 	_ = b.raiseAhead(ctx, e) // else a grant does
 	away, why := e.member.isAway()
 	if b.options.ByHand || !away || e.first.Add(b.rest()).Left() > 0 {
-		return
+		return nil
 	}
 	for _, m := range b.members {
 		if m != e.member && m.isUp() {
 			_ = b.decide(ctx, e, m.name, why.Error())
-			return
+			break
 		}
 	}
+	return nil
 }
 
 // rest is how old an epoch must be before a process ends it by itself: so processes that
