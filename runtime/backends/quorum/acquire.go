@@ -94,12 +94,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 func (b *Backend) ask(ctx context.Context, a *driver.Acquisition, q *acquiring) (*lease, error) {
 	v := &vote{b: b, a: a, q: q, changed: make(chan struct{}, 1), decided: make(chan struct{}), admitted: make(chan struct{})}
 	gate := b.gate(a.Key)
-	b.change(func() {
-		if v.overrules = q.gated >= overrule; v.overrules {
-			q.gated = 0
-		}
-	})
-	if v.overrules || !a.Queue || !b.contended(a.Key) {
+	if v.overrules = b.overrules(q); v.overrules || !a.Queue || !b.contended(a.Key) {
 		v.admit()
 	} else {
 		defer time.AfterFunc(gatePatience, v.admit).Stop()

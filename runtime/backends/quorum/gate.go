@@ -51,6 +51,16 @@ func (b *Backend) gated(key string, q *acquiring, held *driver.HeldError) {
 	q.gated++
 }
 
+// overrules reports whether the gate has refused q for one holder so often that all are asked once.
+func (b *Backend) overrules(q *acquiring) (all bool) {
+	b.change(func() {
+		if all = q.gated >= overrule; all {
+			q.gated = 0
+		}
+	})
+	return all
+}
+
 // admit has the other members than the gate be asked.
 func (v *vote) admit() { v.once.Do(func() { close(v.admitted) }) }
 
