@@ -59,7 +59,7 @@ var more = []mutant.Mutant{
 	},
 	{
 		Name: "switch-now", Mistake: "a switch that does not wait for the leases of before",
-		Patches: []mutant.Patch{{File: failover + "switch.go", Old: "!s.Open && e.first.Add(b.drain()).Left() <= 0", New: "!s.Open"}},
+		Patches: []mutant.Patch{{File: failover + "switch.go", Old: "!s.Open && e.first.Add(b.terms.Drain()).Left() <= 0", New: "!s.Open"}},
 		Faults:  []string{"switch-by-hand", "leave-engine", "cut-members"},
 	},
 	{
@@ -87,12 +87,12 @@ var more = []mutant.Mutant{
 	},
 	{
 		Name: "move-now", Mistake: "a key that moves without a wait",
-		Patches: []mutant.Patch{{File: sharded + "record.go", Old: "e.first.Add(b.drain()).Left() > 0", New: "false"}},
+		Patches: []mutant.Patch{{File: sharded + "record.go", Old: "e.first.Add(b.terms.Drain()).Left() > 0", New: "false"}},
 		Faults:  []string{"new-version"},
 	},
 	{
 		Name: "opens-empty", Mistake: "a member that came back empty and grants at once",
-		Patches: []mutant.Patch{{File: sharded + "record.go", Old: "_ = m.ask(ctx, text, mine.text())\n	case s.Version", New: "mine.Open = true\n		_ = m.ask(ctx, text, mine.text())\n	case s.Version"}},
+		Patches: []mutant.Patch{{File: sharded + "record.go", Old: "_ = m.record.Ask(ctx, text, &mine)\n	case s.Version", New: "mine.Open = true\n		_ = m.record.Ask(ctx, text, &mine)\n	case s.Version"}},
 		Faults:  []string{"empty-member"},
 	},
 	{

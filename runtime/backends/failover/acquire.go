@@ -10,37 +10,26 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// waiter is a Locker that stands in an engine's queue for a key.
-type waiter struct {
-	member *member
-	asked  driver.Acquisition
-}
-
 // Acquire implements [driver.Backend].
 func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
-	if err := b.usable(); err != nil {
+	if err := b.group.Usable(); err != nil {
 		return nil, err
 	}
-	if err := b.group.Takes(a, b.options.LongestTTL); err != nil {
+	if err := b.group.Takes(a, b.terms.LongestTTL); err != nil {
 		return nil, err
 	}
 	e, err := b.current(ctx)
 	if err != nil {
 		return nil, err
 	}
-	b.leaveOther(e.member, a)
 	granted, err := e.attempt(ctx, a)
-	b.mu.Lock()
-	at, offset, floor := engine.PlaceOf(a), e.Offset, e.Floor
-	if err == nil {
-		delete(b.waiting, at)
-	} else if a.Queue && engine.HeldBy(err) != nil {
-		b.waiting[at] = waiter{e.member, *a}
-	}
-	b.mu.Unlock()
 	if err != nil {
 		return nil, b.unlessSwitched(ctx, e, a, err)
 	}
+	b.mu.Lock()
+	delete(b.waiting, engine.PlaceOf(a))
+	offset, floor := e.Offset, e.Floor
+	b.mu.Unlock()
 	l := &lease{Wrapped: engine.Wrapped{Lease: granted, TTL: a.TTL}, backend: b, epoch: e, offset: offset}
 	if err := b.check(ctx, l, floor); err != nil {
 		first, _ := granted.Tokens()
@@ -66,13 +55,27 @@ func (e *epoch) attempt(ctx context.Context, a *driver.Acquisition) (driver.Leas
 // is over, what makes the caller wait for the next engine. What the attempt may have taken is
 // undone in the background then.
 func (b *Backend) unlessSwitched(ctx context.Context, e *epoch, a *driver.Acquisition, err error) error {
-	if e.ctx.Err() == nil || ctx.Err() != nil || b.group.Life.Closed() || engine.HeldBy(err) != nil || errors.Is(err, driver.ErrConflict) || errors.Is(err, driver.ErrInvalid) {
+	if engine.HeldBy(err) != nil && (!a.Queue || b.waits(e.member, a)) {
+		return err
+	}
+	if e.ctx.Err() == nil || ctx.Err() != nil || b.group.Life.Closed() || errors.Is(err, driver.ErrConflict) || errors.Is(err, driver.ErrInvalid) {
 		return err
 	}
 	a.MayHaveRun = true
 	asked := *a
 	b.insist(func(ctx context.Context) error { return e.member.Undo(ctx, &asked) })
 	return b.switched(e)
+}
+
+// waits notes that a has a place in m's queue, which is given up when m is left. It reports false if that has been.
+func (b *Backend) waits(m *member, a *driver.Acquisition) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.now.member != m {
+		return false
+	}
+	b.waiting[engine.PlaceOf(a)] = *a
+	return true
 }
 
 // switched returns what makes the caller, whose attempt by e is given back in the background, wait for the
@@ -82,7 +85,7 @@ func (b *Backend) switched(e *epoch) error {
 	if b.granting() == e.member {
 		return fmt.Errorf("engine %q: it was left while it was asked, and grants again, or the record was lost", e.member.name)
 	}
-	return engine.NotYet(b.options.Probe, fmt.Sprintf("the engine %q was left while it was asked; the next one grants once no lease of it can last", e.member.name))
+	return engine.NotYet(b.terms.Probe, fmt.Sprintf("the engine %q was left while it was asked; the next one grants once no lease of it can last", e.member.name))
 }
 
 // check returns nil if l, which has just been granted, may begin: its tokens are above all
@@ -102,23 +105,10 @@ func (b *Backend) check(ctx context.Context, l *lease, floor uint64) error {
 	return b.cover(ctx, l.epoch, last)
 }
 
-// leaveOther gives up the place in another engine's queue than m's, where a switch has left it.
-func (b *Backend) leaveOther(m *member, a *driver.Acquisition) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	at := engine.PlaceOf(a)
-	p, waits := b.waiting[at]
-	if !waits || p.member == m {
-		return
-	}
-	delete(b.waiting, at)
-	b.insist(func(ctx context.Context) error { return p.member.Undo(ctx, &p.asked) })
-}
-
 // Undo implements [driver.Backend]: at the engine that grants, and at one that did so not
 // long ago.
 func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
-	if err := b.usable(); err != nil {
+	if err := b.group.Usable(); err != nil {
 		return err
 	}
 	asked := map[*member]bool{}
@@ -134,11 +124,8 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 		}
 	}
 	at := engine.PlaceOf(a)
-	if p, waits := b.waiting[at]; a.Queue && waits && !a.BegunBefore(p.asked.ID) {
+	if w, waits := b.waiting[at]; a.Queue && waits && !a.BegunBefore(w.ID) {
 		delete(b.waiting, at)
-		if !asked[p.member] { // nor is it by the next call
-			b.insist(func(ctx context.Context) error { return p.member.Undo(ctx, &p.asked) })
-		}
 	}
 	b.mu.Unlock()
 	errs := make(chan error, len(asked))
@@ -160,7 +147,7 @@ const freeTimeout = 500 * time.Millisecond
 // an engine that is switched away from can grant again.
 func (b *Backend) insist(free func(context.Context) error) {
 	b.group.Life.Go(func(ctx context.Context) {
-		_ = engine.Insist(ctx, b.options.LongestTTL, func(ctx context.Context) error {
+		_ = engine.Insist(ctx, b.terms.LongestTTL, func(ctx context.Context) error {
 			limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), freeTimeout)
 			defer cancel()
 			return free(limited)
@@ -170,7 +157,7 @@ func (b *Backend) insist(free func(context.Context) error) {
 
 // Subscribe implements [driver.Notifier], at the engine that grants.
 func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
-	if err := b.usable(); err != nil {
+	if err := b.group.Usable(); err != nil {
 		return nil, err
 	}
 	return engine.Follow(ctx, b.group.Life, a, func() driver.Backend {

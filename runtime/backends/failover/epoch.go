@@ -2,7 +2,6 @@ package failover
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -22,14 +21,6 @@ type state struct {
 	Offset  uint64 `json:"offset,omitempty"`
 	Floor   uint64 `json:"floor,omitempty"`
 	Ceiling uint64 `json:"ceiling,omitempty"`
-}
-
-func (s state) text() string {
-	text, err := json.Marshal(s)
-	if err != nil {
-		panic(err) // a state has nothing that can't be encoded
-	}
-	return string(text)
 }
 
 // epoch is what this process knows of one. The Backend's mutex guards what changes: looked,
@@ -55,47 +46,10 @@ type Status struct {
 	Why    string // the reason of the last switch
 }
 
-// bound is how long a lease may last from the last look that found its epoch.
-func (b *Backend) bound() time.Duration { return b.options.LongestTTL + b.options.Silence }
-
-// drain is how long an epoch waits before it opens: longer than bound by a fiftieth, because
-// clocks do not run equally fast.
-func (b *Backend) drain() time.Duration { return b.bound() + b.bound()/50 }
-
-// ask replaces the record's text if it is old, one process-wide at a time, and learns what
-// it is then. next is old for a look.
-func (b *Backend) ask(ctx context.Context, old, next string) error {
-	select {
-	case b.room <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	defer func() { <-b.room }()
-	ctx, cancel := context.WithTimeout(ctx, b.options.Timeout)
-	defer cancel()
-	sent := driver.Now()
-	text, err := b.record.CompareAndSwap(ctx, b.options.Key, old, next)
-	if err != nil {
-		return b.fail(fmt.Errorf("the record of which engine grants can't be read: %v", err)) // of no acquire: nothing is indeterminate
-	}
-	return b.learn(text, sent)
-}
-
-// fail notes that the record has not told anything, because of err, which it returns.
-func (b *Backend) fail(err error) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.failed = true
-	return err
-}
-
 // learn notes what a look found that was sent at this instant.
-func (b *Backend) learn(text string, sent driver.Instant) error {
-	var s state
-	if text != "" {
-		if err := json.Unmarshal([]byte(text), &s); err != nil || s.Epoch == 0 {
-			return b.fail(fmt.Errorf("%w: a value is at %q that is no record of a failover: %.40q; set Options.Key", driver.ErrConflict, b.options.Key, text))
-		}
+func (b *Backend) learn(s state, text string, sent driver.Instant) error {
+	if text != "" && s.Epoch == 0 {
+		return b.record.Foreign(text)
 	}
 	if b.noteState(s, text, sent) && b.options.OnSwitch != nil {
 		b.options.OnSwitch(Status{s.Engine, s.Epoch, s.Open, s.Why})
@@ -109,7 +63,7 @@ func (b *Backend) noteState(s state, text string, sent driver.Instant) (news boo
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e := b.now
-	b.failed, b.found = false, text
+	b.found = text
 	b.fallen = text == "" || e != nil && s.isBefore(e.state)
 	if b.fallen {
 		return false
@@ -130,23 +84,29 @@ func (s state) isBefore(known state) bool {
 	return s.Engine != known.Engine || known.Open && !s.Open || s.Ceiling < known.Ceiling
 }
 
-// enterLocked begins an epoch. What was asked at the engine before is undone there as long
-// as it can matter.
+// enterLocked begins an epoch. The places in the queues of the engine before are given up; what was asked
+// there is undone there as long as it can matter.
 func (b *Backend) enterLocked(s state) *epoch {
 	e := &epoch{state: s, first: driver.Now()}
 	e.ctx, e.end = context.WithCancel(b.group.Life.Context())
-	if b.now != nil {
-		b.now.end()
-	}
 	for _, m := range b.members {
 		if m.name == s.Engine {
 			e.member = m
 		}
 	}
-	if b.now != nil && b.now.member != nil {
-		b.former[b.now.member] = e.first.Add(2 * b.drain())
-	}
+	old := b.now
 	b.now = e
+	if old == nil {
+		return e
+	}
+	old.end()
+	if m := old.member; m != nil && m != e.member {
+		b.former[m] = e.first.Add(2 * b.terms.Drain())
+		for _, a := range b.waiting {
+			b.insist(func(ctx context.Context) error { return m.Undo(ctx, &a) })
+		}
+		clear(b.waiting)
+	}
 	return e
 }
 
@@ -158,15 +118,10 @@ func (b *Backend) current(ctx context.Context) (*epoch, error) {
 		if e != nil || err != nil {
 			return e, err
 		}
-		if err := b.look(ctx); err != nil {
+		if err := b.record.Look(ctx); err != nil {
 			return nil, err
 		}
 	}
-}
-
-// look asks for the record, together with all who look at the same time.
-func (b *Backend) look(ctx context.Context) error {
-	return b.looks.Do(ctx, b.group.Life, func(ctx context.Context) error { return b.ask(ctx, "", "") })
 }
 
 // known is current without a look: both nil if one is needed.
@@ -175,17 +130,17 @@ func (b *Backend) known() (e *epoch, err error) {
 	defer b.mu.Unlock()
 	e = b.now
 	switch {
-	case b.fallen && e == nil && !b.failed: // a first start: the record is about to be written
-		err = engine.NotYet(b.options.Probe, fmt.Sprintf("the first start of a failover waits for %v", b.drain()))
-	case b.fallen:
-		err = fmt.Errorf("the record of which engine grants, %q, is not there; the first start of a failover waits for %v, and so does one that has lost its record",
-			b.options.Key, b.drain())
-	case e == nil || e.looked.Add(b.options.Silence).Left() <= 0:
+	case b.fallen && b.failed != nil:
+		err = fmt.Errorf("the record of which engine grants, %q, is not there, and can't be made: %w", b.options.Key, b.failed)
+	case b.fallen: // the record is about to be written
+		err = engine.NotYet(b.terms.Probe, fmt.Sprintf("the record of which engine grants, %q, is not there; the first start of a failover waits for %v, "+
+			"and so does one that has lost its record", b.options.Key, b.terms.Drain()))
+	case e == nil || e.looked.Add(b.terms.Silence).Left() <= 0:
 		return nil, nil
 	case e.member == nil:
 		err = fmt.Errorf("%w: failover: the engine %q grants, which this process was not given; give all processes the same", driver.ErrInvalid, e.Engine)
 	case !e.Open:
-		left := max(e.first.Add(b.drain()).Left(), 0) + b.options.Probe
+		left := max(e.first.Add(b.terms.Drain()).Left(), 0) + b.terms.Probe
 		err = engine.NotYet(left, fmt.Sprintf("the failover waits until no lease of the engine before can last: for %v", left.Round(time.Millisecond)))
 	default:
 		return e, nil
@@ -206,7 +161,7 @@ func (b *Backend) cover(ctx context.Context, e *epoch, last uint64) error {
 			return nil
 		}
 		next.Ceiling = last + b.step()
-		if err := b.raises.Do(ctx, b.group.Life, func(ctx context.Context) error { return b.ask(ctx, text, next.text()) }); err != nil {
+		if err := b.raises.Do(ctx, b.group.Life, func(ctx context.Context) error { return b.record.Ask(ctx, text, &next) }); err != nil {
 			return err
 		}
 	}
@@ -221,14 +176,14 @@ func (b *Backend) raiseAhead(ctx context.Context, e *epoch) error {
 	if last == 0 {
 		return nil
 	}
-	o := &b.options
-	return b.cover(ctx, e, last+counted(driver.Now().Sub(since)+o.Silence+o.Probe+o.Timeout))
+	t := b.terms
+	return b.cover(ctx, e, last+counted(driver.Now().Sub(since)+t.Silence+t.Probe+t.Timeout))
 }
 
 // step is by how much the ceiling rises at once: by what a clock counts in a quarter of the
 // time that a switch waits, so that tokens which a clock counts are above the ceiling after it.
 func (b *Backend) step() uint64 {
-	return counted(b.drain() / 4)
+	return counted(b.terms.Drain() / 4)
 }
 
 // counted returns how many tokens a clock counts in d.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
@@ -13,10 +12,6 @@ import (
 )
 
 const (
-	defaultLongest  = time.Minute
-	defaultSilence  = 10 * time.Second
-	defaultProbe    = time.Second
-	defaultTimeout  = time.Second
 	defaultFailures = 3
 	defaultKey      = "lockgen.failover"
 )
@@ -63,10 +58,6 @@ type Options struct {
 
 func (o *Options) complete(members int) {
 	o.Key = cmp.Or(o.Key, defaultKey)
-	o.LongestTTL = engine.Length(o.LongestTTL, defaultLongest)
-	o.Silence = engine.Length(o.Silence, defaultSilence)
-	o.Probe = engine.Length(o.Probe, defaultProbe)
-	o.Timeout = engine.Length(o.Timeout, defaultTimeout)
 	if o.Failures <= 0 {
 		o.Failures = defaultFailures
 	}
@@ -82,24 +73,20 @@ func (o *Options) complete(members int) {
 // [New]; its methods may be called from any number of goroutines.
 type Backend struct {
 	options Options
+	terms   engine.Terms // as Options say
 	members []*member
-	record  driver.Agreement
+	record  engine.Agreed[state]
 
 	group  *engine.Group // with the Record
-	begin  sync.Once
-	room   chan struct{} // full while the record is asked, by one at a time
-	probes atomic.Uint64 // locks taken as a probe
-	uuid   string        // of their IDs
-	looks  engine.Shared // at the record
-	raises engine.Shared // of its ceiling
+	raises engine.Shared // of the record's ceiling
 
-	mu      sync.Mutex                 // guards the rest, and epochs
-	now     *epoch                     // the last that was learned of; nil: none yet
-	fallen  bool                       // the record is gone, or says less than this process knows
-	found   string                     // its text then
-	failed  bool                       // the last look has told nothing
-	former  map[*member]driver.Instant // until when an undo goes to these too
-	waiting map[engine.Place]waiter
+	mu      sync.Mutex                          // guards the rest, and epochs
+	now     *epoch                              // the last that was learned of; nil: none yet
+	fallen  bool                                // the record is gone, or says less than this process knows
+	found   string                              // its text then
+	failed  error                               // why it was not read again, or made, the last time that was tried
+	former  map[*member]driver.Instant          // until when an undo goes to these too
+	waiting map[engine.Place]driver.Acquisition // in the queues of now's engine
 }
 
 // New returns a Backend that takes locks at primary, or at one of standbys while a switch
@@ -110,14 +97,16 @@ type Backend struct {
 // every call, and of Ping. So are two engines on one server, once both have answered.
 func New(primary driver.Backend, standbys []driver.Backend, options ...Options) *Backend {
 	b := &Backend{
-		group: engine.NewGroup("failover"), room: make(chan struct{}, 1), uuid: newUUID(),
-		former: map[*member]driver.Instant{}, waiting: map[engine.Place]waiter{},
+		group:  engine.NewGroup("failover"),
+		former: map[*member]driver.Instant{}, waiting: map[engine.Place]driver.Acquisition{},
 	}
 	for _, o := range options {
 		b.options = o
 	}
 	engines := append([]driver.Backend{primary}, standbys...)
 	b.options.complete(len(engines))
+	o := b.options
+	b.terms = engine.Terms{LongestTTL: o.LongestTTL, Silence: o.Silence, Probe: o.Probe, Timeout: o.Timeout}.Complete()
 	if len(standbys) == 0 {
 		b.group.Refuse("New got no standby; give it one engine or more to switch to")
 	}
@@ -129,6 +118,12 @@ func New(primary driver.Backend, standbys []driver.Backend, options ...Options) 
 		b.add(b.options.Names[i], e)
 	}
 	b.keep(engines)
+	b.group.Start = func() {
+		b.group.Life.Go(b.watch)
+		for _, m := range b.members {
+			b.group.Life.Go(m.watch)
+		}
+	}
 	return b
 }
 
@@ -153,28 +148,14 @@ func (b *Backend) keep(engines []driver.Backend) {
 	case at != nil && engine.Same(at, engines[0]):
 		b.group.Refuse("Options.Record is the primary, whose loss nobody could then agree on; give it the standby or a third engine")
 	}
-	var ok bool
-	if b.record, ok = at.(driver.Agreement); !ok {
+	record, ok := at.(driver.Agreement)
+	if !ok {
 		b.group.Refuse("there is no place for the record of which engine grants: a %T does not implement driver.Agreement; "+
 			"set Options.Record to a Backend that is, such as etcdlock.New or redislock.New returns", at)
 		return
 	}
+	b.record = engine.Agreed[state]{Of: "which engine grants", Key: b.options.Key, At: record, Terms: b.terms, Life: b.group.Life, Learn: b.learn}
 	b.group.Keep(at)
-}
-
-// usable returns why b can't be used, or nil. The first call begins to look at the record and
-// to probe the engines.
-func (b *Backend) usable() error {
-	if err := b.group.Usable(); err != nil {
-		return err
-	}
-	b.begin.Do(func() {
-		b.group.Life.Go(b.watch)
-		for _, m := range b.members {
-			b.group.Life.Go(m.watch)
-		}
-	})
-	return nil
 }
 
 // Attach implements [driver.Shared].
@@ -187,7 +168,7 @@ func (b *Backend) Close() (err error) { return b.group.Close(0) }
 // Ping implements [driver.Pinger]: the record can be read, the engine that it names grants,
 // and answers.
 func (b *Backend) Ping(ctx context.Context) error {
-	if err := b.usable(); err != nil {
+	if err := b.group.Usable(); err != nil {
 		return err
 	}
 	e, err := b.current(ctx)

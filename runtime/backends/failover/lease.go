@@ -20,7 +20,7 @@ type lease struct {
 // process does not know of yet would wait for.
 func (l *lease) Deadline() driver.Instant {
 	l.backend.mu.Lock()
-	until := l.epoch.looked.Add(l.backend.bound())
+	until := l.epoch.looked.Add(l.backend.terms.Bound())
 	l.backend.mu.Unlock()
 	return engine.Earlier(l.Lease.Deadline(), until)
 }
@@ -43,25 +43,14 @@ func (l *lease) Release(ctx context.Context, last uint64) error {
 
 // RenewAll implements [driver.BatchRenewer]. A lease of an epoch that is over is not renewed.
 func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
-	errs := make([]error, len(leases))
 	b.mu.Lock()
 	now := b.now
 	b.mu.Unlock()
-	var of []int
-	var inner []driver.Lease
-	var lengths []time.Duration
-	for i, one := range leases {
+	return engine.RenewAt(ctx, leases, ttls, func(one driver.Lease) (driver.Backend, driver.Lease, error) {
 		l := one.(*lease)
 		if l.epoch != now {
-			errs[i] = errSwitched
-			continue
+			return nil, nil, errSwitched
 		}
-		of, inner, lengths = append(of, i), append(inner, l.Lease), append(lengths, ttls[i])
-	}
-	if len(of) > 0 {
-		for i, err := range engine.RenewAll(ctx, now.member.Backend, inner, lengths) {
-			errs[of[i]] = err
-		}
-	}
-	return errs
+		return now.member.Backend, l.Lease, nil
+	})
 }

@@ -25,10 +25,10 @@ type member struct {
 
 // watch probes m again and again.
 func (m *member) watch(ctx context.Context) {
-	o := &m.backend.options
+	t := m.backend.terms
 	met := false
-	engine.Every(ctx, o.Probe, func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	engine.Every(ctx, t.Probe, func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, t.Timeout)
 		defer cancel()
 		err := m.ping(ctx)
 		if err == nil && !met {
@@ -54,11 +54,8 @@ func (m *member) ping(ctx context.Context) (err error) {
 // token takes a lock of its own at m, frees it, and returns its fencing token.
 func (m *member) token(ctx context.Context) (uint64, error) {
 	b := m.backend
-	n := b.probes.Add(1)
-	a := &driver.Acquisition{
-		Key: fmt.Sprintf("%s.probe.%s.%d", b.options.Key, b.uuid, n), ID: fmt.Sprintf("%s:%d", b.uuid, n),
-		TTL: b.options.LongestTTL, Tokens: 1,
-	}
+	name := newUUID()
+	a := &driver.Acquisition{Key: b.options.Key + ".probe." + name, ID: name + ":1", TTL: b.terms.LongestTTL, Tokens: 1}
 	l, err := m.Acquire(ctx, a)
 	if err != nil {
 		if a.MayHaveRun || errors.Is(err, driver.ErrIndeterminate) {

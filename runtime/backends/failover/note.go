@@ -27,7 +27,7 @@ func (b *Backend) Note(ctx context.Context, name string) (string, error) {
 }
 
 func (b *Backend) noter(ctx context.Context) (driver.Noter, error) {
-	if err := b.usable(); err != nil {
+	if err := b.group.Usable(); err != nil {
 		return nil, err
 	}
 	e, err := b.current(ctx)

@@ -15,16 +15,20 @@ var errSwitched = errors.New("another engine grants now; the lease is not renewe
 
 // watch looks at the record again and again, and does what is due by it.
 func (b *Backend) watch(ctx context.Context) {
-	engine.Every(ctx, b.options.Probe, func(ctx context.Context) {
-		if b.look(ctx) == nil {
-			b.act(ctx)
+	engine.Every(ctx, b.terms.Probe, func(ctx context.Context) {
+		err := b.record.Look(ctx)
+		if err == nil {
+			err = b.act(ctx)
 		}
+		b.mu.Lock()
+		b.failed = err
+		b.mu.Unlock()
 	})
 }
 
 // act writes the record if that is due. Of several processes that do so one is first, and
-// the others find its text.
-func (b *Backend) act(ctx context.Context) {
+// the others find its text. The error is why there is none.
+func (b *Backend) act(ctx context.Context) error {
 	b.mu.Lock()
 	e, fallen, found := b.now, b.fallen, b.found
 	var s state
@@ -34,39 +38,38 @@ func (b *Backend) act(ctx context.Context) {
 	b.mu.Unlock()
 	switch {
 	case fallen && e == nil:
-		_ = b.ask(ctx, found, state{Epoch: 1, Engine: b.members[0].name, Why: "there was no record"}.text())
-		return
+		return b.record.Ask(ctx, found, &state{Epoch: 1, Engine: b.members[0].name, Why: "there was no record"})
 	case fallen:
-		_ = b.ask(ctx, found, s.next(s.Engine, "the record had been lost").text())
-		return
+		return b.record.Ask(ctx, found, s.next(s.Engine, "the record had been lost"))
 	case e.member == nil:
-		return
+		return nil
 	}
-	if !s.Open && e.first.Add(b.drain()).Left() <= 0 {
+	if !s.Open && e.first.Add(b.terms.Drain()).Left() <= 0 {
 		_ = b.open(ctx, e)
 	}
 	_ = b.raiseAhead(ctx, e) // else a grant does
 	away, why := e.member.isAway()
 	if b.options.ByHand || !away || e.first.Add(b.rest()).Left() > 0 {
-		return
+		return nil
 	}
 	for _, m := range b.members {
 		if m != e.member && m.isUp() {
 			_ = b.decide(ctx, e, m.name, why.Error())
-			return
+			break
 		}
 	}
+	return nil
 }
 
 // rest is how old an epoch must be before a process ends it by itself: so processes that
 // differ about who is away can't keep each other from opening one.
 func (b *Backend) rest() time.Duration {
-	return b.drain() + time.Duration(b.options.Failures+1)*b.options.Probe
+	return b.terms.Drain() + time.Duration(b.options.Failures+1)*b.terms.Probe
 }
 
 // next is the state by which the engine of this name is to grant.
-func (s state) next(engine, why string) state {
-	return state{Epoch: s.Epoch + 1, Engine: engine, Why: why, Floor: s.Ceiling, Ceiling: s.Ceiling}
+func (s state) next(engine, why string) *state {
+	return &state{Epoch: s.Epoch + 1, Engine: engine, Why: why, Floor: s.Ceiling, Ceiling: s.Ceiling}
 }
 
 // decide ends e, and begins the next epoch, unless that has begun or the record is lost.
@@ -78,7 +81,7 @@ func (b *Backend) decide(ctx context.Context, e *epoch, engine, why string) erro
 		if !now {
 			return nil
 		}
-		if err := b.ask(ctx, text, s.next(engine, why).text()); err != nil {
+		if err := b.record.Ask(ctx, text, s.next(engine, why)); err != nil {
 			return err
 		}
 	}
@@ -88,7 +91,7 @@ func (b *Backend) decide(ctx context.Context, e *epoch, engine, why string) erro
 // tokens from now on, plus the offset, are above the floor; there is room for its clock to
 // be set back by as much as a switch waits.
 func (b *Backend) open(ctx context.Context, e *epoch) error {
-	ctx, cancel := context.WithTimeout(ctx, b.options.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, b.terms.Timeout)
 	defer cancel()
 	token, err := e.member.token(ctx)
 	if err != nil {
@@ -101,7 +104,7 @@ func (b *Backend) open(ctx context.Context, e *epoch) error {
 		next.Offset = least - token + 1
 	}
 	next.Open, next.Ceiling = true, token+next.Offset+b.step()
-	return b.ask(ctx, text, next.text())
+	return b.record.Ask(ctx, text, &next)
 }
 
 // Begin opens a failover that has never been in use: it makes the record, if there is none,
@@ -117,7 +120,7 @@ func (b *Backend) Begin(ctx context.Context) error {
 		return fmt.Errorf("engine %q: %w", b.members[0].name, driver.Locate(b.members[0].Backend, err))
 	}
 	s := state{Epoch: 1, Engine: b.members[0].name, Open: true, Ceiling: token + b.step(), Why: "it was begun by hand"}
-	return b.ask(ctx, "", s.text())
+	return b.record.Ask(ctx, "", &s)
 }
 
 // Switch has the engine of this name grant, once no lease of the present one can last any
@@ -125,7 +128,7 @@ func (b *Backend) Begin(ctx context.Context) error {
 // does nothing if the engine grants already. An engine that does not answer is an error.
 // Call it in one process; all follow.
 func (b *Backend) Switch(ctx context.Context, name string) error {
-	if err := b.usable(); err != nil {
+	if err := b.group.Usable(); err != nil {
 		return err
 	}
 	for _, m := range b.members {
@@ -135,7 +138,7 @@ func (b *Backend) Switch(ctx context.Context, name string) error {
 		if err := m.ping(ctx); err != nil {
 			return err
 		}
-		if err := b.ask(ctx, "", ""); err != nil {
+		if err := b.record.Ask(ctx, "", nil); err != nil {
 			return err
 		}
 		b.mu.Lock()
@@ -160,10 +163,10 @@ func (b *Backend) Switch(ctx context.Context, name string) error {
 
 // Status returns what the record says, by a look at it.
 func (b *Backend) Status(ctx context.Context) (Status, error) {
-	if err := b.usable(); err != nil {
+	if err := b.group.Usable(); err != nil {
 		return Status{}, err
 	}
-	if err := b.ask(ctx, "", ""); err != nil {
+	if err := b.record.Ask(ctx, "", nil); err != nil {
 		return Status{}, err
 	}
 	b.mu.Lock()

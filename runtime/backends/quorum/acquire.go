@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	// overrule is how many attempts the gate refuses for one holder before one attempt disregards its
-	// refusal: a crash may have left a lease there alone.
+	// overrule is how many attempts the gate refuses for one holder before one attempt asks all and disregards
+	// its refusal: a crash may have left a lease there alone, and who is first in its queue has had the time
+	// to take the lock.
 	overrule = 4
 	// attempts is how many are made for who only tries, while others ask at the same time.
 	attempts = 4
@@ -95,6 +96,8 @@ func (b *Backend) ask(ctx context.Context, a *driver.Acquisition, q *acquiring) 
 	gate := b.gate(a.Key)
 	if v.overrules = b.overrules(q); v.overrules || !a.Queue || !b.contended(a.Key) {
 		v.admit()
+	} else {
+		defer time.AfterFunc(gatePatience, v.admit).Stop()
 	}
 	for i, m := range b.members {
 		v.ballots = append(v.ballots, &ballot{member: m, slot: &q.slots[i], gate: m == gate, confirm: make(chan uint64, 1)})
@@ -141,7 +144,7 @@ func (v *vote) ask(ctx context.Context, x *ballot, a driver.Acquisition) {
 	l, err := x.member.acquire(limited, asked, v.decided)
 	var base uint64
 	if l != nil && x.member.base != nil {
-		base, err = x.member.base.read(limited)
+		base, err = x.member.base.swap(limited, "", "")
 	}
 	v.b.change(func() { x.slot.placed = x.slot.placed || asked.MayBeGranted }) // before the caller knows, and leaves
 	v.note(x, func() {

@@ -23,10 +23,7 @@ type base struct {
 	text string // as last seen
 }
 
-// read returns the base. It is asked for after the call.
-func (s *base) read(ctx context.Context) (uint64, error) { return s.swap(ctx, "", "") }
-
-// swap makes next the base if it is old, and returns what it is then.
+// swap makes next the base if it is old, and returns what it is then. If both are "" it only looks.
 func (s *base) swap(ctx context.Context, old, next string) (uint64, error) {
 	text, err := s.record.CompareAndSwap(ctx, baseKey, old, next)
 	if err != nil {

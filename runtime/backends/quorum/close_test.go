@@ -177,3 +177,22 @@ func TestPingBesideClose(t *testing.T) {
 		require.NotErrorIs(t, err, context.Canceled)
 	})
 }
+
+// Two of four members refuse a Ping and two are silent: no majority can answer, and Ping says so.
+func TestPingOfHalfOfTheMembers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		members := map[string]driver.Backend{"a": mute{memlock.New()}, "b": mute{memlock.New()}, "c": refusing{memlock.New()}, "d": refusing{memlock.New()}}
+		b := New(members, Options{LongestTTL: time.Minute})
+		b.Attach()
+		defer b.Close()
+		begun := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		require.ErrorContains(t, b.Ping(ctx), "no majority")
+		require.LessOrEqual(t, time.Since(begun), time.Second)
+	})
+}
+
+type refusing struct{ *memlock.Backend }
+
+func (refusing) Ping(context.Context) error { return driver.ErrUnavailable }

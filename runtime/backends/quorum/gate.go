@@ -51,16 +51,14 @@ func (b *Backend) gated(key string, q *acquiring, held *driver.HeldError) {
 	q.gated++
 }
 
-// overrules reports whether the gate has refused q for one holder so often that all are asked once,
-// and it does not count: who is first in its queue has had the time to take the lock.
-func (b *Backend) overrules(q *acquiring) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if q.gated < overrule {
-		return false
-	}
-	q.gated = 0
-	return true
+// overrules reports whether the gate has refused q for one holder so often that all are asked once.
+func (b *Backend) overrules(q *acquiring) (all bool) {
+	b.change(func() {
+		if all = q.gated >= overrule; all {
+			q.gated = 0
+		}
+	})
+	return all
 }
 
 // admit has the other members than the gate be asked.
@@ -78,22 +76,12 @@ func (v *vote) alone() bool {
 
 // mayAsk waits until x may be asked. It reports false if the vote is over before.
 func (v *vote) mayAsk(x *ballot) bool {
-	if x.gate {
+	if x.gate || !v.alone() {
 		return true
 	}
 	select {
 	case <-v.admitted:
-		return true
-	default:
-	}
-	patience := time.NewTimer(gatePatience)
-	defer patience.Stop()
-	select {
-	case <-v.admitted:
-	case <-patience.C:
-		v.admit()
 	case <-v.decided:
-		return false
 	}
-	return true
+	return !v.alone()
 }

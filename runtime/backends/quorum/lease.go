@@ -18,28 +18,25 @@ type lease struct {
 	first, n uint64
 	stays    bool // once lost, what is left of it is not given back: the lock has a delay, or no renewals
 
-	mu      sync.Mutex
+	freed chan error // what a majority answers to the release; closed then, so that one call of Release has it
+
+	mu      sync.Mutex // guards the rest
 	parts   []*part
-	look    func()        // of the Locker, or nil
-	freeing bool          // no more parts join
-	told    bool          // a call of Release has returned that l is free
-	changed chan struct{} // closed, and made anew, when a part was freed
+	look    func() // of the Locker, or nil
+	freeing bool   // no more parts join
 }
 
-// part is one member's lease. The lease's mutex guards what is below.
+// part is one member's lease.
 type part struct {
 	driver.Lease
 	member *member
 	base   uint64 // is added to the Lease's tokens
 	gate   bool
-	lost   bool // the member answered a renewal: not yours
-
-	answered bool // the member has answered the release, or the lease was over
-	freed    bool // by the release
+	lost   bool // the member answered a renewal: not yours; the lease's mutex guards it
 }
 
 func newLease(b *Backend, a *driver.Acquisition, first uint64) *lease {
-	return &lease{backend: b, key: a.Key, ttl: a.TTL, first: first, n: a.Tokens, stays: a.NoRenewal, changed: make(chan struct{})}
+	return &lease{backend: b, key: a.Key, ttl: a.TTL, first: first, n: a.Tokens, stays: a.NoRenewal, freed: make(chan error, 1)}
 }
 
 // join makes the grant of x part of l. It reports false if l is being released already.
@@ -129,28 +126,22 @@ func (l *lease) Release(ctx context.Context, last uint64) error {
 		l.backend.contend(l.key)
 	}
 	l.mu.Lock()
-	if l.stays && !l.freeing && l.keptLocked() < l.backend.majority {
-		l.mu.Unlock()
+	stays := l.stays && !l.freeing && l.keptLocked() < l.backend.majority
+	if !stays {
+		l.beginLocked(ctx, last)
+	}
+	l.mu.Unlock()
+	if stays {
 		return driver.ErrLost
 	}
-	l.beginLocked(ctx, last)
-	for {
-		done, err := l.outcomeLocked()
-		changed := l.changed
-		if done && l.told {
-			err = driver.ErrLost
+	select {
+	case err, first := <-l.freed:
+		if !first {
+			return driver.ErrLost
 		}
-		l.told = l.told || done
-		l.mu.Unlock()
-		if done {
-			return err
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		l.mu.Lock()
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
@@ -172,63 +163,50 @@ func (l *lease) beginLocked(ctx context.Context, last uint64) {
 	}
 }
 
-// outcomeLocked returns what is known of the release.
-func (l *lease) outcomeLocked() (done bool, err error) {
-	freed, left := 0, 0
-	for _, p := range l.parts {
-		if p.freed {
-			freed++
-		} else if !p.answered {
-			left++
-		}
-	}
-	switch {
-	case freed >= l.backend.majority:
-		return true, nil
-	case freed+left >= l.backend.majority:
-		return false, nil
-	}
-	return true, driver.ErrLost
-}
-
 // free releases all parts, the gate's when the others have been by as many members as its
 // next holder needs beside it, or have had their time: else that finds the others still held.
 func (l *lease) free(ctx context.Context, last uint64) {
-	var all sync.WaitGroup
-	defer all.Wait()
-	others := make(chan struct{}, len(l.parts)) // no part joins any more
-	freed := func(p *part) {
-		err := l.backend.insist(ctx, l.ttl, func(ctx context.Context) error { return p.release(ctx, last) })
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		p.answered, p.freed = true, err == nil
-		close(l.changed)
-		l.changed = make(chan struct{})
+	answers := make(chan error, len(l.parts)) // no part joins any more
+	begin := func(p *part) {
+		l.backend.begin(func() {
+			answers <- l.backend.insist(ctx, l.ttl, func(ctx context.Context) error { return p.release(ctx, last) })
+		})
 	}
 	var gate *part
 	for _, p := range l.parts {
 		if p.gate {
 			gate = p
-			continue
+		} else {
+			begin(p)
 		}
-		all.Go(func() {
-			freed(p)
-			others <- struct{}{}
-		})
 	}
-	if gate == nil {
-		return
-	}
-	limit := time.NewTimer(l.backend.timeout(l.ttl))
-	defer limit.Stop()
-	for range min(l.backend.majority-1, len(l.parts)-1) {
-		select {
-		case <-others:
-			continue
-		case <-limit.C:
-		case <-l.backend.group.Life.Context().Done():
+	freed, failed := 0, 0
+	count := func(err error) {
+		if err == nil {
+			freed++
+		} else {
+			failed++
 		}
-		break
 	}
-	freed(gate)
+	if gate != nil {
+		limited, cancel := l.backend.limited(ctx, l.ttl)
+		defer cancel()
+		for range min(l.backend.majority, len(l.parts)) - 1 {
+			select {
+			case err := <-answers:
+				count(err)
+			case <-limited.Done():
+			}
+		}
+		begin(gate)
+	}
+	for freed < l.backend.majority && failed <= len(l.parts)-l.backend.majority {
+		count(<-answers)
+	}
+	if freed < l.backend.majority {
+		l.freed <- driver.ErrLost
+	} else {
+		l.freed <- nil
+	}
+	close(l.freed)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,18 +30,7 @@ type member struct {
 	silent atomic.Bool   // the last call had no answer
 	calls  chan struct{} // one for each acquire that was sent while it was silent
 	id     string        // by which it has answered; the backend's mutex guards it
-
-	mu     sync.Mutex
-	next   *look         // that was not sent yet
-	asking bool          // the goroutine that sends them runs
-	noted  chan struct{} // closed when the last note has been put
-}
-
-// look is one question for a member's incarnation, for all that came before it was sent.
-type look struct {
-	done chan struct{}
-	is   driver.Incarnation
-	err  error
+	noted  chan struct{} // closed when the last note has been put; the backend's mutex guards it
 }
 
 // acquire makes one attempt at m. While m is silent a call is sent when it has room among
@@ -75,58 +63,17 @@ func (m *member) mayVote(ctx context.Context, sent driver.Instant) error {
 	if m.incarnated == nil {
 		return m.introduce(ctx)
 	}
-	is, err := m.incarnation(ctx)
+	is, err := m.incarnated.Incarnation(ctx)
 	if err != nil {
 		return fmt.Errorf("asked since when it is up: %w", err)
 	}
+	m.backend.meet(m, is.ID)
 	// It started at most is.Age before this instant, and sent is -sent.Left() before it.
 	if missing := m.backend.options.LongestTTL - is.Age - sent.Left(); missing > 0 {
 		return fmt.Errorf("it may have forgotten locks: it has started %v ago, and votes in %v",
 			is.Age.Round(time.Millisecond), missing.Round(time.Millisecond))
 	}
 	return m.backend.group.Usable() // by the answer it may be another member
-}
-
-// incarnation asks m since when it is up, by a question that is sent after the call. Calls
-// that come while one is under way share the next.
-func (m *member) incarnation(ctx context.Context) (driver.Incarnation, error) {
-	m.mu.Lock()
-	l := m.next
-	if l == nil {
-		l = &look{done: make(chan struct{})}
-		m.next = l
-	}
-	if !m.asking {
-		m.asking = true
-		m.backend.begin(m.look)
-	}
-	m.mu.Unlock()
-	select {
-	case <-l.done:
-		return l.is, l.err
-	case <-ctx.Done():
-		return driver.Incarnation{}, ctx.Err()
-	}
-}
-
-// look asks until nobody wants to know.
-func (m *member) look() {
-	for {
-		m.mu.Lock()
-		l := m.next
-		m.next, m.asking = nil, l != nil
-		m.mu.Unlock()
-		if l == nil {
-			return
-		}
-		ctx, cancel := context.WithTimeout(m.backend.group.Life.Context(), m.backend.timeout(m.backend.options.LongestTTL))
-		l.is, l.err = m.incarnated.Incarnation(ctx)
-		cancel()
-		if l.err == nil {
-			m.backend.meet(m, l.is.ID)
-		}
-		close(l.done)
-	}
 }
 
 // meet notes by which ID m has answered. Two members that have the same are one server.
@@ -161,18 +108,6 @@ func (m *member) introduce(ctx context.Context) error {
 	}
 	m.backend.meet(m, id)
 	return m.backend.group.Usable()
-}
-
-// acquainting reports whether some member that has an ID has not told it yet.
-func (b *Backend) acquainting() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, m := range b.members {
-		if (m.incarnated != nil || m.record != nil) && m.id == "" {
-			return true
-		}
-	}
-	return false
 }
 
 // ping returns nil if m answers, and may vote.

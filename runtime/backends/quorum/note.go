@@ -25,8 +25,8 @@ func (b *Backend) PutNote(ctx context.Context, name, text string, ttl time.Durat
 // nextNote returns what is closed when the notes before this one have been put at m, and what
 // the caller is to close.
 func (m *member) nextNote() (before, put chan struct{}) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.backend.mu.Lock()
+	defer m.backend.mu.Unlock()
 	before, put = m.noted, make(chan struct{})
 	m.noted = put
 	return before, put

@@ -1,7 +1,6 @@
 package quorum
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,7 +46,7 @@ type Backend struct {
 
 	group *engine.Group
 
-	mu     sync.Mutex                // guards the rest, and the id of each member
+	mu     sync.Mutex                // guards the rest, and the id and the notes of each member
 	under  map[string]*acquiring     // acquisitions under way, by ID
 	wanted map[string]driver.Instant // keys that several want, until when that is remembered
 }
@@ -116,30 +115,33 @@ func (b *Backend) Ping(ctx context.Context) error {
 		b.begin(func() { answers <- m.ping(ctx) })
 	}
 	var failed []error
-	var late <-chan time.Time // from when a majority has answered
-	for answered := 1; ; answered++ {
+	var late <-chan time.Time // from when it is known what a majority says
+	good := 0
+	for open := len(b.members); open > 0; open-- {
 		select {
 		case err := <-answers:
 			if err != nil {
 				failed = append(failed, err)
+			} else {
+				good++
 			}
 		case <-late:
-			return nil
+			open = 0
 		case <-ctx.Done():
-			return cmp.Or(b.group.Usable(), errors.Join(append(failed, ctx.Err())...))
+			failed = append(failed, ctx.Err())
+			open = 0
 		}
-		acquainted := answered == len(b.members) || !b.acquainting() // asked first: it may make b unusable
-		switch unusable := b.group.Usable(); {
-		case unusable != nil:
-			return unusable
-		case answered-len(failed) >= b.majority && acquainted:
-			return nil
-		case answered-len(failed) >= b.majority && late == nil:
+		if late == nil && (good >= b.majority || len(failed) > len(b.members)-b.majority || b.group.Refused() != nil) {
 			late = time.After(b.timeout(b.options.LongestTTL))
-		case len(failed) > len(b.members)-b.majority:
-			return fmt.Errorf("no majority of the %d members: %w", len(b.members), errors.Join(failed...))
 		}
 	}
+	switch err := b.group.Usable(); {
+	case err != nil:
+		return err
+	case good >= b.majority:
+		return nil
+	}
+	return fmt.Errorf("no majority of the %d members: %w", len(b.members), errors.Join(failed...))
 }
 
 // AtOnce implements [driver.Bounded].

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
@@ -14,12 +13,9 @@ import (
 
 // round is one call of RenewAll.
 type round struct {
-	leases  []*lease
-	ttls    []time.Duration
-	changed chan struct{}
-
-	mu    sync.Mutex
-	tally []tally // one for each lease
+	leases []*lease
+	ttls   []time.Duration
+	tally  []tally // one for each lease
 }
 
 type tally struct {
@@ -27,16 +23,17 @@ type tally struct {
 	errs          []error
 }
 
-// batch is what one member is asked for.
+// batch is what one member is asked for, and its answer.
 type batch struct {
 	of    []int // indexes into the round's leases
 	parts []*part
+	errs  []error
 }
 
 // RenewAll implements [driver.BatchRenewer]: one call to each member, and it returns as soon
 // as a majority has answered for each lease.
 func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
-	r := &round{ttls: ttls, changed: make(chan struct{}, 1), tally: make([]tally, len(leases))}
+	r := &round{ttls: ttls, tally: make([]tally, len(leases))}
 	batches := map[*member]*batch{}
 	for i, one := range leases {
 		l := one.(*lease)
@@ -56,8 +53,12 @@ func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []ti
 		}
 		l.mu.Unlock()
 	}
+	answers := make(chan *batch, len(batches))
 	for m, to := range batches {
-		b.begin(func() { r.renewAt(context.WithoutCancel(ctx), b, m, to) })
+		b.begin(func() {
+			r.renewAt(context.WithoutCancel(ctx), b, m, to)
+			answers <- to
+		})
 	}
 	for {
 		if errs := r.results(ctx, b.majority); errs != nil {
@@ -65,7 +66,8 @@ func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []ti
 			return errs
 		}
 		select {
-		case <-r.changed:
+		case to := <-answers:
+			r.count(to)
 		case <-ctx.Done():
 		}
 	}
@@ -79,18 +81,21 @@ func (r *round) renewAt(ctx context.Context, b *Backend, m *member, to *batch) {
 	}
 	ctx, cancel := b.limited(ctx, slices.Max(ttls))
 	defer cancel()
-	errs := engine.RenewAll(ctx, m.Backend, plain, ttls)
+	to.errs = engine.RenewAll(ctx, m.Backend, plain, ttls)
 	for i, p := range to.parts {
-		if errors.Is(errs[i], driver.ErrLost) {
+		if errors.Is(to.errs[i], driver.ErrLost) {
 			l := r.leases[to.of[i]]
 			l.mu.Lock()
 			p.lost = true
 			l.mu.Unlock()
-			errs[i] = fmt.Errorf("member %q has the lease no more", m.name) // only a majority's ErrLost is one
+			to.errs[i] = fmt.Errorf("member %q has the lease no more", m.name) // only a majority's ErrLost is one
 		}
 	}
-	r.mu.Lock()
-	for i, err := range errs {
+}
+
+// count adds the answer of one member to the tally.
+func (r *round) count(to *batch) {
+	for i, err := range to.errs {
 		t := &r.tally[to.of[i]]
 		t.left--
 		if err == nil {
@@ -98,11 +103,6 @@ func (r *round) renewAt(ctx context.Context, b *Backend, m *member, to *batch) {
 		} else {
 			t.errs = append(t.errs, err)
 		}
-	}
-	r.mu.Unlock()
-	select {
-	case r.changed <- struct{}{}:
-	default:
 	}
 }
 
@@ -114,10 +114,7 @@ func (r *round) results(ctx context.Context, majority int) []error {
 		l.mu.Lock()
 		holds := l.keptLocked()
 		l.mu.Unlock()
-		r.mu.Lock()
-		t := r.tally[i]
-		r.mu.Unlock()
-		switch {
+		switch t := r.tally[i]; {
 		case t.renewed >= majority:
 		case holds < majority:
 			errs[i] = driver.ErrLost

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
@@ -16,10 +15,10 @@ var errMoved = errors.New("the key has another member by a later membership; the
 
 // Acquire implements [driver.Backend].
 func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
-	if err := b.usable(); err != nil {
+	if err := b.group.Usable(); err != nil {
 		return nil, err
 	}
-	if err := b.group.Takes(a, b.options.LongestTTL); err != nil {
+	if err := b.group.Takes(a, b.terms.LongestTTL); err != nil {
 		return nil, err
 	}
 	m := b.members[owner(b.names, a.Key)]
@@ -40,7 +39,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 // refusal returns why m does not grant key by e, or nil.
 func (m *member) refusal(e *epoch, key string) error {
 	m.mu.Lock()
-	s, waits := e.state, e.first.Add(m.backend.drain()).Left()
+	s, waits := e.state, e.first.Add(m.backend.terms.Drain()).Left()
 	m.mu.Unlock()
 	if err := m.backend.group.Refused(); err != nil {
 		return err
@@ -54,14 +53,14 @@ func (m *member) refusal(e *epoch, key string) error {
 	case s.Version == m.backend.options.Version && stranger != "":
 		return fmt.Errorf("%w: sharded: the key may be held at %q, a member before version %d; name it in Options.Leaving", driver.ErrInvalid, stranger, s.Version)
 	}
-	left := max(waits, 0) + m.backend.options.Probe
+	left := max(waits, 0) + m.backend.terms.Probe
 	return engine.NotYet(left, fmt.Sprintf("the member %q grants the key once no lease elsewhere, or by a record that was lost, can last: in %v at the earliest",
 		m.name, left.Round(time.Millisecond)))
 }
 
 // Undo implements [driver.Backend].
 func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
-	if err := b.usable(); err != nil {
+	if err := b.group.Usable(); err != nil {
 		return err
 	}
 	return b.members[owner(b.names, a.Key)].Backend.Undo(ctx, a)
@@ -69,15 +68,10 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 
 // Subscribe implements [driver.Notifier].
 func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
-	if err := b.usable(); err != nil {
+	if err := b.group.Usable(); err != nil {
 		return nil, err
 	}
-	m := b.members[owner(b.names, a.Key)]
-	n, ok := m.Backend.(driver.Notifier)
-	if !ok {
-		return nil, fmt.Errorf("the member %q, a %T, tells of no release", m.name, m.Backend)
-	}
-	return n.Subscribe(ctx, a)
+	return engine.Follow(ctx, b.group.Life, a, func() driver.Backend { return b.members[owner(b.names, a.Key)].Backend })
 }
 
 // lease implements [driver.Lease]: a member's.
@@ -101,7 +95,7 @@ func (l *lease) lastLocked() *epoch {
 // membership that this process does not know of yet would wait for.
 func (l *lease) Deadline() driver.Instant {
 	l.member.mu.Lock()
-	until := l.lastLocked().looked.Add(l.member.backend.bound())
+	until := l.lastLocked().looked.Add(l.member.backend.terms.Bound())
 	l.member.mu.Unlock()
 	return engine.Earlier(l.Lease.Deadline(), until)
 }
@@ -121,37 +115,13 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 	return l.Lease.Renew(ctx, ttl)
 }
 
-// RenewAll implements [driver.BatchRenewer]: one call to each member. It returns when all
-// have answered, or ctx has ended.
+// RenewAll implements [driver.BatchRenewer].
 func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
-	type batch struct {
-		of      []int
-		inner   []driver.Lease
-		lengths []time.Duration
-	}
-	errs := make([]error, len(leases))
-	batches := map[*member]*batch{}
-	for i, one := range leases {
+	return engine.RenewAt(ctx, leases, ttls, func(one driver.Lease) (driver.Backend, driver.Lease, error) {
 		l := one.(*lease)
 		if l.moved() {
-			errs[i] = errMoved
-			continue
+			return nil, nil, errMoved
 		}
-		to := batches[l.member]
-		if to == nil {
-			to = &batch{}
-			batches[l.member] = to
-		}
-		to.of, to.inner, to.lengths = append(to.of, i), append(to.inner, l.Lease), append(to.lengths, ttls[i])
-	}
-	var all sync.WaitGroup
-	for m, to := range batches {
-		all.Go(func() {
-			for i, err := range engine.RenewAll(ctx, m.Backend, to.inner, to.lengths) {
-				errs[to.of[i]] = err
-			}
-		})
-	}
-	all.Wait()
-	return errs
+		return l.member.Backend, l.Lease, nil
+	})
 }

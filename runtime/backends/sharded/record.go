@@ -2,11 +2,9 @@ package sharded
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
 	"github.com/lockgen/lockgen/runtime/internal/engine"
@@ -22,14 +20,6 @@ type state struct {
 	// Open says that no lease of a key that has moved here can last any more where it was.
 	// Before, the member grants only the keys that it had in the version before.
 	Open bool `json:"open"`
-}
-
-func (s state) text() string {
-	text, err := json.Marshal(s)
-	if err != nil {
-		panic(err) // a state has nothing that can't be encoded
-	}
-	return string(text)
 }
 
 // owner returns which of names has key: the one of the highest weight with it. So a name that
@@ -61,66 +51,35 @@ type epoch struct {
 // member is one of the engines.
 type member struct {
 	driver.Backend
-	name     string
-	backend  *Backend
-	register driver.Agreement
-	room     chan struct{} // full while the record is asked, by one at a time
-	looks    engine.Shared // for calls
+	name    string
+	backend *Backend
+	record  engine.Agreed[state]
 
 	mu   sync.Mutex // guards the rest
 	now  *epoch     // the last that was learned of; nil: none, or it was lost
 	text string     // what the last look found
 }
 
-// bound is how long a lease may last from the last look that found its key at the member.
-func (b *Backend) bound() time.Duration { return b.options.LongestTTL + b.options.Silence }
-
-// drain is how long a key that moves waits: longer than bound by a fiftieth, because clocks
-// do not run equally fast.
-func (b *Backend) drain() time.Duration { return b.bound() + b.bound()/50 }
-
 // watch looks at m's record again and again, and does what is due by it.
 func (m *member) watch(ctx context.Context) {
-	engine.Every(ctx, m.backend.options.Probe, func(ctx context.Context) {
-		if m.ask(ctx, "", "") == nil {
+	engine.Every(ctx, m.backend.terms.Probe, func(ctx context.Context) {
+		if m.record.Ask(ctx, "", nil) == nil {
 			m.act(ctx)
 		}
 	})
 }
 
-// ask replaces the text of m's record if it is old, one at a time in this process, and learns
-// what it is then. next is old for a look.
-func (m *member) ask(ctx context.Context, old, next string) error {
-	select {
-	case m.room <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	defer func() { <-m.room }()
-	ctx, cancel := context.WithTimeout(ctx, m.backend.options.Timeout)
-	defer cancel()
-	sent := driver.Now()
-	text, err := m.register.CompareAndSwap(ctx, m.backend.options.Key, old, next)
-	if err != nil {
-		return fmt.Errorf("the record of which keys the member %q has can't be read: %v", m.name, err) // of no acquire: nothing is indeterminate
-	}
-	var s state
-	if text != "" {
-		if err := json.Unmarshal([]byte(text), &s); err != nil || s.Version == 0 {
-			return fmt.Errorf("%w: a value is at %q that is no record of a shard: %.40q; set Options.Key", driver.ErrConflict, m.backend.options.Key, text)
-		}
-	}
-	m.learn(s, text, sent)
-	return nil
-}
-
 // learn notes what a look found that was sent at this instant.
-func (m *member) learn(s state, text string, sent driver.Instant) {
-	if b := m.backend; s.Version == b.options.Version && !slices.Equal(s.Members, b.names) {
+func (m *member) learn(s state, text string, sent driver.Instant) error {
+	b := m.backend
+	if text != "" && s.Version == 0 {
+		return m.record.Foreign(text)
+	}
+	if s.Version == b.options.Version && !slices.Equal(s.Members, b.names) {
 		b.group.Refuse("version %d of the membership is %q, and this process was given %q; give a change a new Options.Version", s.Version, s.Members, b.names)
 	}
-	if s.Version > m.backend.options.Version {
-		m.backend.old.Store(true)
+	if s.Version > b.options.Version {
+		b.old.Store(true)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -129,7 +88,7 @@ func (m *member) learn(s state, text string, sent driver.Instant) {
 	switch {
 	case text == "" || e != nil && (s.Version < e.Version || s.Version == e.Version && e.Open && !s.Open):
 		m.now = nil // the engine has lost the record, and perhaps its locks
-		return
+		return nil
 	case e == nil || s.Version > e.Version || !s.Open && !slices.Equal(s.Before, e.Before): // the last: lost, and made anew
 		e = &epoch{first: driver.Now()}
 		if m.now != nil {
@@ -138,6 +97,7 @@ func (m *member) learn(s state, text string, sent driver.Instant) {
 		m.now = e
 	}
 	e.state, e.looked = s, sent
+	return nil
 }
 
 // known returns what m's record is, as far as is known; nil if nothing is.
@@ -167,17 +127,17 @@ func (m *member) act(ctx context.Context) {
 	mine := state{Version: b.options.Version, Members: b.names}
 	switch {
 	case e == nil:
-		_ = m.ask(ctx, text, mine.text())
+		_ = m.record.Ask(ctx, text, &mine)
 	case s.Version < mine.Version:
 		if mine.Waits = s.Members; s.Open {
 			mine.Before = s.Members
 		} else { // another change is under way, or its processes have gone: nothing is granted until all have waited
 			mine.Waits = slices.Concat(s.Members, s.Waits)
 		}
-		_ = m.ask(ctx, text, mine.text())
+		_ = m.record.Ask(ctx, text, &mine)
 	case !s.Open && b.drained(s):
 		s.Open = true
-		_ = m.ask(ctx, text, s.text())
+		_ = m.record.Ask(ctx, text, &s)
 	}
 }
 
@@ -187,7 +147,7 @@ func (m *member) act(ctx context.Context) {
 func (b *Backend) drained(s state) bool {
 	for _, m := range b.all {
 		e := m.known()
-		if e == nil || e.Version != s.Version || e.first.Add(b.drain()).Left() > 0 || e.looked.Add(b.options.Silence).Left() <= 0 {
+		if e == nil || e.Version != s.Version || e.first.Add(b.terms.Drain()).Left() > 0 || e.looked.Add(b.terms.Silence).Left() <= 0 {
 			return false
 		}
 	}
@@ -209,17 +169,17 @@ func (m *member) current(ctx context.Context) (*epoch, error) {
 	for range 2 {
 		m.mu.Lock()
 		e := m.now
-		fresh := e != nil && e.looked.Add(m.backend.options.Silence).Left() > 0
+		fresh := e != nil && e.looked.Add(m.backend.terms.Silence).Left() > 0
 		m.mu.Unlock()
 		if fresh {
 			return e, nil
 		}
-		if err := m.looks.Do(ctx, m.backend.group.Life, func(ctx context.Context) error { return m.ask(ctx, "", "") }); err != nil {
+		if err := m.record.Look(ctx); err != nil {
 			return nil, err
 		}
 	}
 	return nil, fmt.Errorf("the member %q has no record of which keys it has; a first start waits for %v, and so does a member that has lost it",
-		m.name, m.backend.drain())
+		m.name, m.backend.terms.Drain())
 }
 
 // Begin opens shards that have never been in use: it makes the record of each member that has
@@ -232,7 +192,7 @@ func (b *Backend) Begin(ctx context.Context) error {
 	}
 	for _, m := range b.all {
 		s := state{Version: b.options.Version, Members: b.names, Open: true}
-		if err := m.ask(ctx, "", s.text()); err != nil {
+		if err := m.record.Ask(ctx, "", &s); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package sharded
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,13 +15,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-const (
-	defaultLongest = time.Minute
-	defaultSilence = 10 * time.Second
-	defaultProbe   = time.Second
-	defaultTimeout = time.Second
-	defaultKey     = "lockgen.sharded"
-)
+const defaultKey = "lockgen.sharded"
 
 // Options of a [Backend]. The zero value is the default. All but Probe and Timeout must be
 // the same in all processes.
@@ -52,13 +47,13 @@ type Options struct {
 // its methods may be called from any number of goroutines.
 type Backend struct {
 	options Options
-	names   []string // of the members, sorted
+	terms   engine.Terms // as Options say
+	names   []string     // of the members, sorted
 	members map[string]*member
 	all     []*member       // with those that leave
 	gone    map[string]bool // that leave, and are not there
 
 	group *engine.Group
-	begin sync.Once
 	old   atomic.Bool // a later membership is in use: b changes nothing
 }
 
@@ -73,7 +68,9 @@ func New(members map[string]driver.Backend, options ...Options) *Backend {
 	for _, o := range options {
 		b.options = o
 	}
-	b.options.complete()
+	o := &b.options
+	o.Version, o.Key = max(o.Version, 1), cmp.Or(o.Key, defaultKey)
+	b.terms = engine.Terms{LongestTTL: o.LongestTTL, Silence: o.Silence, Probe: o.Probe, Timeout: o.Timeout}.Complete()
 	if len(members) == 0 {
 		b.group.Refuse("New got no member; give it one engine or more")
 	}
@@ -91,49 +88,27 @@ func New(members map[string]driver.Backend, options ...Options) *Backend {
 			b.add(name, e)
 		}
 	}
+	b.group.Start = func() {
+		for _, m := range b.all {
+			b.group.Life.Go(m.watch)
+		}
+	}
 	return b
 }
 
-func (o *Options) complete() {
-	if o.Version == 0 {
-		o.Version = 1
-	}
-	if o.Key == "" {
-		o.Key = defaultKey
-	}
-	for option, value := range map[*time.Duration]time.Duration{
-		&o.LongestTTL: defaultLongest, &o.Silence: defaultSilence, &o.Probe: defaultProbe, &o.Timeout: defaultTimeout,
-	} {
-		*option = engine.Length(*option, value)
-	}
-}
-
 func (b *Backend) add(name string, e driver.Backend) *member {
-	m := &member{Backend: e, name: name, backend: b, room: make(chan struct{}, 1)}
+	m := &member{Backend: e, name: name, backend: b}
 	if !b.group.Add(name, e) {
 		return m
 	}
-	var keeps bool
-	m.register, keeps = e.(driver.Agreement)
+	at, keeps := e.(driver.Agreement)
 	if _, raises := e.(driver.TokenRaiser); !keeps || !raises {
 		b.group.Refuse("the member %q, a %T, can't keep the record of its keys (driver.Agreement), or its fencing tokens do not go by a clock "+
 			"(driver.TokenRaiser), so that they could fall for a key that moves; use members such as redislock.New returns", name, e)
 	}
+	m.record = engine.Agreed[state]{Of: fmt.Sprintf("which keys the member %q has", name), Key: b.options.Key, At: at, Terms: b.terms, Life: b.group.Life, Learn: m.learn}
 	b.all = append(b.all, m)
 	return m
-}
-
-// usable returns why b can't be used, or nil. The first call begins to look at the records.
-func (b *Backend) usable() error {
-	if err := b.group.Usable(); err != nil {
-		return err
-	}
-	b.begin.Do(func() {
-		for _, m := range b.all {
-			b.group.Life.Go(m.watch)
-		}
-	})
-	return nil
 }
 
 // Attach implements [driver.Shared].
@@ -146,7 +121,7 @@ func (b *Backend) Close() (err error) { return b.group.Close(0) }
 // Ping implements [driver.Pinger]: each member answers, and has a record. Keys that move may
 // still wait.
 func (b *Backend) Ping(ctx context.Context) error {
-	if err := b.usable(); err != nil {
+	if err := b.group.Usable(); err != nil {
 		return err
 	}
 	errs := make([]error, len(b.names))
@@ -154,12 +129,12 @@ func (b *Backend) Ping(ctx context.Context) error {
 	for i, name := range b.names {
 		all.Go(func() {
 			m := b.members[name]
-			if _, err := m.current(ctx); err != nil {
+			_, err := m.current(ctx)
+			if p, ok := m.Backend.(driver.Pinger); ok && err == nil {
+				err = p.Ping(ctx)
+			}
+			if err != nil {
 				errs[i] = fmt.Errorf("member %q: %w", name, driver.Locate(m.Backend, err))
-			} else if p, ok := m.Backend.(driver.Pinger); ok {
-				if err := p.Ping(ctx); err != nil {
-					errs[i] = fmt.Errorf("member %q: %w", name, driver.Locate(m.Backend, err))
-				}
 			}
 		})
 	}

@@ -18,8 +18,10 @@ import (
 // Group is the Backends that another is made of, which closes them, and why that can't be used.
 // Make it with [NewGroup].
 type Group struct {
-	Life *Life
+	Life  *Life
+	Start func() // unless nil: begins what goes on beside the calls, at the first of them
 
+	start   sync.Once
 	of      string           // the package, as errors say it
 	names   []string         // of the members
 	all     []driver.Backend // the members, and what is beside them
@@ -51,6 +53,9 @@ func (g *Group) Usable() error {
 	}
 	if g.Life.Closed() {
 		return fmt.Errorf("%w: %s", driver.ErrClosed, g.of)
+	}
+	if g.Start != nil {
+		g.start.Do(g.Start)
 	}
 	return nil
 }
@@ -221,6 +226,42 @@ func RenewAll(ctx context.Context, b driver.Backend, leases []driver.Lease, ttls
 	var all sync.WaitGroup
 	for i, l := range leases {
 		all.Go(func() { errs[i] = l.Renew(ctx, ttls[i]) })
+	}
+	all.Wait()
+	return errs
+}
+
+// RenewAt renews each lease as what a member granted: of returns that member and its lease, or why there is nothing
+// to renew. There is one call to each member. It returns when all have answered, or ctx has ended.
+func RenewAt(ctx context.Context, leases []driver.Lease, ttls []time.Duration, of func(driver.Lease) (driver.Backend, driver.Lease, error)) []error {
+	type batch struct {
+		at    driver.Backend
+		of    []int // indexes into leases
+		inner []driver.Lease
+		ttls  []time.Duration
+	}
+	errs := make([]error, len(leases))
+	var batches []*batch
+	for i, l := range leases {
+		at, inner, err := of(l)
+		if err != nil {
+			errs[i] = err
+			continue
+		}
+		n := slices.IndexFunc(batches, func(to *batch) bool { return Same(to.at, at) })
+		if n < 0 {
+			n, batches = len(batches), append(batches, &batch{at: at})
+		}
+		to := batches[n]
+		to.of, to.inner, to.ttls = append(to.of, i), append(to.inner, inner), append(to.ttls, ttls[i])
+	}
+	var all sync.WaitGroup
+	for _, to := range batches {
+		all.Go(func() {
+			for i, err := range RenewAll(ctx, to.at, to.inner, to.ttls) {
+				errs[to.of[i]] = err
+			}
+		})
 	}
 	all.Wait()
 	return errs

@@ -1,0 +1,39 @@
+package failover_test
+
+import (
+	"context"
+	"regexp"
+	"testing"
+	"testing/synctest"
+
+	"github.com/lockgen/lockgen/runtime/backends/failover"
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// asking is an engine that notes by which IDs it is asked.
+type asking struct {
+	*link
+	ids []string
+}
+
+func (e *asking) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
+	e.ids = append(e.ids, a.ID)
+	return e.link.Acquire(ctx, a)
+}
+
+// A lock that is taken as a probe has an ID as driver.Acquisition says, which an engine may take apart.
+func TestIDOfAProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		e := &asking{link: &link{server: w.primary}}
+		b := failover.New(e, []driver.Backend{&link{server: w.standby}}, quick)
+		defer b.Close()
+		if err := b.Begin(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		id := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}:\d+$`)
+		if len(e.ids) == 0 || !id.MatchString(e.ids[0]) {
+			t.Errorf("the IDs are %q; want a UUID of version 8 and a number", e.ids)
+		}
+	})
+}

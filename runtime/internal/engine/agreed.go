@@ -1,0 +1,88 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// Agreed is a record on which processes agree, a small value of type S at an engine, as one of them knows
+// it: a lease that it allows may last for Bound from the last look at it, whatever others have made it since.
+type Agreed[S any] struct {
+	Of    string // what it tells, for errors
+	Key   string // where it is
+	At    driver.Agreement
+	Terms Terms
+	Life  *Life
+	// Learn is called with what a question has found that was sent at this instant, in the order of the
+	// questions. text is s as it stands there, or "" if nothing does.
+	Learn func(s S, text string, sent driver.Instant) error
+
+	turns Turns[struct{}]
+	looks Shared
+}
+
+// Look learns what the record is, together with all who look at the same time.
+func (r *Agreed[S]) Look(ctx context.Context) error {
+	return r.looks.Do(ctx, r.Life, func(ctx context.Context) error { return r.Ask(ctx, "", nil) })
+}
+
+// Ask replaces the record by next if its text is old, and learns what it is then. Without next it only looks.
+func (r *Agreed[S]) Ask(ctx context.Context, old string, next *S) error {
+	leave, err := r.turns.Enter(ctx, struct{}{})
+	if err != nil {
+		return err
+	}
+	defer leave()
+	ctx, cancel := context.WithTimeout(ctx, r.Terms.Timeout)
+	defer cancel()
+	text := old
+	if next != nil {
+		encoded, err := json.Marshal(next)
+		if err != nil {
+			return err
+		}
+		text = string(encoded)
+	}
+	sent := driver.Now()
+	text, err = r.At.CompareAndSwap(ctx, r.Key, old, text)
+	if err != nil {
+		return fmt.Errorf("the record of %s can't be read: %v", r.Of, err) // of no acquire: nothing is indeterminate
+	}
+	var s S
+	if text != "" && json.Unmarshal([]byte(text), &s) != nil {
+		return r.Foreign(text)
+	}
+	return r.Learn(s, text, sent)
+}
+
+// Foreign returns the error of a record that is none.
+func (r *Agreed[S]) Foreign(text string) error {
+	return fmt.Errorf("%w: a value is at %q that is no record of %s: %.40q; set Options.Key", driver.ErrConflict, r.Key, r.Of, text)
+}
+
+// Terms are for how long what a process has read of a record counts, the same in all processes.
+type Terms struct {
+	LongestTTL time.Duration // of leases
+	Silence    time.Duration // for how long a record may stay unread before nothing is granted by it
+	Probe      time.Duration // how often it is read
+	Timeout    time.Duration // of one question
+}
+
+// Complete returns t with the default of what is not set.
+func (t Terms) Complete() Terms {
+	return Terms{
+		LongestTTL: Length(t.LongestTTL, time.Minute), Silence: Length(t.Silence, 10*time.Second),
+		Probe: Length(t.Probe, time.Second), Timeout: Length(t.Timeout, time.Second),
+	}
+}
+
+// Bound is how long a lease may last from the last look that allowed it.
+func (t Terms) Bound() time.Duration { return t.LongestTTL + t.Silence }
+
+// Drain is how long to wait from a change of a record until no lease by the one before can last: longer
+// than Bound by a fiftieth, because clocks do not run equally fast.
+func (t Terms) Drain() time.Duration { return t.Bound() + t.Bound()/50 }
