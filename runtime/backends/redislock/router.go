@@ -33,8 +33,7 @@ type router struct {
 
 	mu     sync.Mutex
 	all    map[place]*batcher
-	swept  time.Time // when batchers without use were looked for last
-	outage outage    // of the map
+	outage outage // of the map
 }
 
 // place is what a batcher is for.
@@ -61,8 +60,8 @@ const replaceAfter = time.Second
 // drainLimit is how long a batcher that is replaced may finish what it has under way.
 const drainLimit = 5 * time.Second
 
-// idleLimit is how long a batcher of a Cluster is kept that nobody uses: as long as go-redis
-// keeps a connection.
+// idleLimit is how long a batcher of a Cluster is kept that nobody uses, once another is made:
+// as long as go-redis keeps a connection.
 const idleLimit = 30 * time.Minute
 
 // sentinelAddr is what go-redis names as the address of what a Sentinel names.
@@ -98,23 +97,18 @@ func (r *router) of(ctx context.Context, key string, to route, copied bool) (*ba
 		l.bySlot, l.limit = addr != "", r.limit
 		l.hook(r.hooks)
 		r.all[at] = l
+		defer r.sweepLocked()
 	}
 	if addr != "" {
 		l.used = time.Now()
-		r.sweepLocked(l.used)
 	}
 	return l, nil
 }
 
-// sweepLocked closes, now and then, the batchers that nobody uses, as to nodes that a Cluster
-// no longer has.
-func (r *router) sweepLocked(now time.Time) {
-	if now.Sub(r.swept) < idleLimit {
-		return
-	}
-	r.swept = now
+// sweepLocked closes the batchers that nobody uses, as to nodes that a Cluster no longer has.
+func (r *router) sweepLocked() {
 	for at, l := range r.all {
-		if now.Sub(l.used) >= idleLimit {
+		if at.addr != "" && time.Since(l.used) >= idleLimit {
 			delete(r.all, at)
 			r.life.Go(func(context.Context) { _ = l.close() })
 		}
