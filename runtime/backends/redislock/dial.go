@@ -41,7 +41,7 @@ const lastLook = 5 * time.Millisecond
 // came in time looks late, and go-redis gives up the connection.
 type patientConn struct {
 	net.Conn
-	looked atomic.Bool // once more, since the deadline was set
+	looked atomic.Bool // once more, since go-redis set the deadline
 }
 
 // patientSocket is a patientConn that go-redis may ask, between two calls, whether the
@@ -75,15 +75,6 @@ func (c *patientConn) SetReadDeadline(t time.Time) error {
 	return c.Conn.SetReadDeadline(t)
 }
 
-// SetDeadline implements [net.Conn].
-func (c *patientConn) SetDeadline(t time.Time) error {
-	c.looked.Store(false)
-	return c.Conn.SetDeadline(t)
-}
-
-// NetConn returns the connection below, as that of a tls.Conn does.
-func (c *patientConn) NetConn() net.Conn { return c.Conn }
-
 // pool is the PoolSize of our clients. The batcher bounds how many connections are in
 // use. go-redis refuses all calls for up to a second after so many failures to dial in
 // a row, so it is large.
@@ -112,28 +103,16 @@ func noMaintenance() *maintnotifications.Config {
 	return &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 }
 
-// openSentinel dials the Sentinels as well: a client that [New] could copy
-// takes those that it asks with it when it closes.
+// openSentinel has the Backend close the client by which it asks the Sentinels.
 func openSentinel(o *redis.FailoverOptions, options []Options) *Backend {
 	o.RouteByLatency, o.RouteRandomly = false, false
-	dial := o.Dialer
-	if dial == nil {
-		timeout := o.DialTimeout
-		if timeout == 0 {
-			timeout = 5 * time.Second // go-redis's
-		}
-		dial = redis.NewDialer(&redis.Options{DialTimeout: timeout, TLSConfig: o.TLSConfig})
-	}
-	b := newBackend(options)
-	b.sentinels = o.SentinelAddrs
-	o.Dialer = b.dialing(dial)
-	o.MaxRetries, o.DialerRetries = -1, 1
+	o.MaxRetries, o.DialerRetries, o.MinIdleConns = -1, 1, 0
 	o.ContextTimeoutEnabled = true
-	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = pool, 0, 0, 0
-	o.PipelinePoolSize = -1
-	o.PushNotificationProcessor = nil
-	o.ReadTimeout, o.WriteTimeout = bounded(o.ReadTimeout)+b.copies().within, bounded(o.WriteTimeout)
-	return b.use(redis.NewFailoverClient(o))
+	o.ReadTimeout, o.WriteTimeout = bounded(o.ReadTimeout), bounded(o.WriteTimeout)
+	client := redis.NewFailoverClient(o)
+	b := New(client, options...)
+	b.sentinels, b.sentinel = o.SentinelAddrs, client
+	return b
 }
 
 func clusterOptions(o redis.ClusterOptions, extra time.Duration) redis.ClusterOptions {

@@ -27,6 +27,7 @@ type Backend struct {
 	own        redis.UniversalClient // dialed by us, from the caller's options
 	unusable   error                 // why there is none
 	sentinels  []string              // the addresses of those that name the server, if any do
+	sentinel   *redis.Client         // asks them, if it is for us to close; else nil
 	tls        bool                  // own speaks TLS
 	router     router
 	subscriber *subscriber
@@ -134,12 +135,12 @@ func (b *Backend) acquire(k keys, a *driver.Acquisition, w *waiter) *call {
 // says that some attempt was not, so that it may have run, or may yet run, beside that one.
 func (b *Backend) run(ctx context.Context, first *call) (c *call, unanswered bool, err error) {
 	var to route
-	begun := time.Now()
+	begun, request := time.Now(), first.request
 	c = first
 	for attempt := 0; ; attempt++ {
 		var l *batcher
 		l, err = b.attempt(ctx, c, to, attempt)
-		unanswered = unanswered || c.doubtful(err)
+		unanswered = unanswered || errors.Is(err, errNoAnswer)
 		switch {
 		case err == nil:
 			if l.troubled.Load() {
@@ -147,10 +148,14 @@ func (b *Backend) run(ctx context.Context, first *call) (c *call, unanswered boo
 			}
 			return c, unanswered, nil
 		case c.splits && isApart(err):
+			if request, err = b.ofOwnKey(ctx, request); err == nil {
+				to, c = route{}, &call{request: request}
+				continue
+			}
 		case ctx.Err() == nil && (b.router.resends(attempt, begun) || c.patient && b.router.bears(l, begun)):
 			var passing bool
 			if to, passing = b.router.passing(err, l); passing && engine.Pause(ctx, resendAfter[min(attempt, len(resendAfter)-1)]) {
-				c = &call{request: first.request, asking: to.asking}
+				c = &call{request: request, asking: to.asking}
 				continue
 			}
 		}

@@ -25,8 +25,8 @@ func (l *lease) freeing(last uint64) *call {
 
 func (l *lease) release(ctx context.Context, first *call) error {
 	freedBefore := l.freed.Load()
-	l.backend.subscriber.letGo(l)
-	c, unanswered, err := l.backend.runApart(ctx, first)
+	l.backend.subscriber.forget(l.id)
+	c, unanswered, err := l.backend.run(ctx, first)
 	if unanswered {
 		l.freed.Store(true)
 	}
@@ -57,7 +57,7 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 		entry:     queueEntry(a),
 		tombstone: tombstone(a.MayHaveRun, a.TTL),
 	}
-	_, _, err = b.runApart(ctx, f.call(k, a.ID))
+	_, _, err = b.run(ctx, f.call(k, a.ID))
 	if errors.Is(err, driver.ErrConflict) {
 		return nil // something else is at the key, and the rest was undone
 	}
@@ -99,23 +99,15 @@ func (f freeing) call(k keys, id string) *call {
 // taken until all of it has arrived.
 
 // isApart reports whether err says that some keys of a call are elsewhere.
-func isApart(err error) bool { return err != nil && strings.Contains(err.Error(), "TRYAGAIN ") }
+func isApart(err error) bool { return strings.Contains(err.Error(), "TRYAGAIN ") }
 
-// runApart is run for a release, an undo or a renewal, which is made by the lock's own key if it must
-// be. What stands at the other keys then ends by itself: nobody in the queue is told, but asks again
-// within a second, and unused tokens are not given back.
-func (b *Backend) runApart(ctx context.Context, first *call) (c *call, unanswered bool, err error) {
-	c, unanswered, err = b.run(ctx, first)
-	if !isApart(err) {
-		return c, unanswered, err
+// ofOwnKey returns the request to do r, a release, an undo or a renewal, by the lock's own key. What
+// stands at the other keys then ends by itself: nobody in the queue is told, but asks again within a
+// second, and unused tokens are not given back.
+func (b *Backend) ofOwnKey(ctx context.Context, r request) (request, error) {
+	r.nkeys, r.splits = 1, false
+	if r.tombstone == 0 {
+		return r, nil
 	}
-	if first.tombstone > 0 { // first, so that no late acquire comes between
-		if err := b.put(ctx, first.keys[3], "", first.tombstone); err != nil {
-			return nil, unanswered, err
-		}
-	}
-	alone := &call{request: first.request}
-	alone.nkeys = 1
-	c, again, err := b.run(ctx, alone)
-	return c, unanswered || again, err
+	return r, b.put(ctx, r.keys[3], "", r.tombstone) // first, so that no late acquire comes between
 }

@@ -50,7 +50,7 @@ func (b *Backend) ReleaseAll(ctx context.Context, leases []driver.Lease, lasts [
 		if !ok {
 			continue // of another kind
 		}
-		b.subscriber.letGo(l)
+		b.subscriber.forget(l.id)
 		began[i] = l.freeing(lasts[i])
 	}
 	b.each(ctx, began, func(i int) {
