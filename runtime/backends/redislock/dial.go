@@ -105,7 +105,7 @@ func noMaintenance() *maintnotifications.Config {
 
 // openSentinel has the Backend close the client by which it asks the Sentinels.
 func openSentinel(o *redis.FailoverOptions, options []Options) *Backend {
-	o.RouteByLatency, o.RouteRandomly = false, false
+	o.ReplicaOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
 	o.MaxRetries, o.DialerRetries, o.MinIdleConns = -1, 1, 0
 	o.ContextTimeoutEnabled = true
 	o.ReadTimeout, o.WriteTimeout = bounded(o.ReadTimeout), bounded(o.WriteTimeout)

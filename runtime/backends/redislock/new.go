@@ -126,9 +126,7 @@ func openUniversal(universal *redis.UniversalOptions, options []Options) *Backen
 		return newBackend(options).refuse("Open got nil *redis.UniversalOptions")
 	}
 	if universal.MasterName != "" {
-		u := *universal
-		u.ReadOnly = false // would be: replicas only
-		return openSentinel(u.Failover(), options)
+		return openSentinel(universal.Failover(), options)
 	}
 	client := redis.NewUniversalClient(universal)
 	defer client.Close() // it never dialed
@@ -155,7 +153,6 @@ func openURL(text string, options []Options) *Backend {
 		if err != nil {
 			return refuse(err)
 		}
-		o.ReplicaOnly = false
 		return openSentinel(o, options)
 	}
 	var client redis.UniversalClient

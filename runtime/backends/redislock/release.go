@@ -14,9 +14,10 @@ func (l *lease) Release(ctx context.Context, last uint64) error {
 	return l.release(ctx, l.freeing(last))
 }
 
-// freeing returns the call that frees l.
+// freeing returns the call that frees l, of which nobody is told any more that it is wanted.
 func (l *lease) freeing(last uint64) *call {
-	f := freeing{entry: l.entry, tombstone: tombstone(l.unanswered, l.asked)}
+	l.backend.subscriber.forget(l.id)
+	f := freeing{entry: l.entry, unanswered: l.unanswered, ttl: l.asked}
 	if l.reserved > 1 { // a lone token is the one that was reserved
 		f.last = strconv.FormatUint(last, 10)
 	}
@@ -25,7 +26,6 @@ func (l *lease) freeing(last uint64) *call {
 
 func (l *lease) release(ctx context.Context, first *call) error {
 	freedBefore := l.freed.Load()
-	l.backend.subscriber.forget(l.id)
 	c, unanswered, err := l.backend.run(ctx, first)
 	if unanswered {
 		l.freed.Store(true)
@@ -52,11 +52,7 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	if a.Mode.Kind != 0 {
 		return b.kinds.Undo(ctx, a)
 	}
-	f := freeing{
-		last:      "-" + strconv.FormatUint(a.Tokens, 10),
-		entry:     queueEntry(a),
-		tombstone: tombstone(a.MayHaveRun, a.TTL),
-	}
+	f := freeing{last: "-" + strconv.FormatUint(a.Tokens, 10), entry: queueEntry(a), unanswered: a.MayHaveRun, ttl: a.TTL}
 	_, _, err = b.run(ctx, f.call(k, a.ID))
 	if errors.Is(err, driver.ErrConflict) {
 		return nil // something else is at the key, and the rest was undone
@@ -68,28 +64,25 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 // answer may still reach the server and must find itself undone.
 const straggler = time.Minute
 
-func tombstone(unanswered bool, ttl time.Duration) time.Duration {
-	if !unanswered {
-		return 0
-	}
-	return ttl + straggler
-}
-
 // freeing is what release.lua is told beside the lock and its owner.
 type freeing struct {
-	last      string        // token used, "-<n>" if none of n was, "" if it is the one reserved
-	entry     string        // in the queue, to take out, or ""
-	tombstone time.Duration // 0: none
+	last       string // token used, "-<n>" if none of n was, "" if it is the one reserved
+	entry      string // in the queue, to take out, or ""
+	unanswered bool   // an attempt to acquire may still arrive
+	ttl        time.Duration
 }
 
 // call returns the call that frees k of id.
 func (f freeing) call(k keys, id string) *call {
-	c, tombstone := releaseScript.on(k.lock, k.queue, k.token), ""
-	if f.tombstone > 0 {
-		c, tombstone = releaseScript.on(k.lock, k.queue, k.token, k.undone(id)), ms(f.tombstone)
+	if !f.unanswered {
+		c := releaseScript.on(k.lock, k.queue, k.token).with(id, k.channel, f.last, f.entry)
+		c.splits = true
+		return c
 	}
-	c.splits, c.tombstone = true, f.tombstone
-	return c.with(id, k.channel, f.last, f.entry, tombstone)
+	tombstone := f.ttl + straggler
+	c := releaseScript.on(k.lock, k.queue, k.token, k.undone(id)).with(id, k.channel, f.last, f.entry, ms(tombstone))
+	c.splits, c.tombstone = true, tombstone
+	return c
 }
 
 // While a slot of a Cluster is on its way, the keys of a lock are in two places,
