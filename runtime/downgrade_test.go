@@ -9,6 +9,7 @@ import (
 
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 var nestedWriter = &lock.Policy{Write: true, Reentrant: true}
@@ -42,6 +43,32 @@ func TestDowngradeBesideANestedWriter(t *testing.T) {
 		for _, h := range []*lock.Hold{read, beside, held} {
 			require.NoError(t, h.Unlock())
 		}
+	})
+}
+
+// reticent is an engine that answers no Downgrade.
+type reticent struct{ *hooked }
+
+func (b reticent) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
+	lease, err := b.Backend.Acquire(ctx, a)
+	return reticentLease{lease}, err
+}
+
+type reticentLease struct{ driver.Lease }
+
+func (reticentLease) Downgrade(ctx context.Context, _ uint64) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// S33: a hold that is lost while the engine is silent is lost, and the engine's silence is not what
+// the caller is told.
+func TestDowngradeOfWhatIsLostMeanwhile(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := newLocker(t, reticent{&hooked{Backend: memlock.New()}}, nil)
+		ctx, held := acquire(t, t.Context(), l, &lock.Policy{Write: true, NoRenew: true}, "k")
+		requireOnly(t, lock.ErrLost, held.Downgrade(ctx))
+		require.ErrorIs(t, release(held), lock.ErrLost)
 	})
 }
 

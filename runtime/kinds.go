@@ -276,6 +276,9 @@ func (h *Hold) Downgrade(ctx context.Context) error {
 		hold.locker.lose(hold.lease, errNotOwner)
 		return fail(because(ErrLost, errNotOwner))
 	case err != nil:
+		if lost := hold.check(); lost != nil { // ctx may have ended with the hold
+			return fail(because(ErrLost, lost))
+		}
 		return fail(because(ErrUnavailable, driver.Locate(hold.entry.backend, err)))
 	}
 	return nil

@@ -29,20 +29,40 @@ func renewalKeeps(c *trial) {
 	key := c.newKey()
 	ttl := c.steady()
 	lease := a.takeFor(key, ttl)
-	for begin := time.Now(); time.Since(begin) < ttl+c.over(); time.Sleep(ttl / 8) {
-		if err := lease.Renew(c.bounded(), ttl); err != nil {
-			if lag := c.lag(begin); lag < ttl/2 || !errors.Is(err, lock.ErrLost) {
-				c.Fatalf("Renew of a lease that holds its key: %v (the machine was late by %v)", err, lag)
-			}
-			return
+	begin, err := time.Now(), error(nil)
+	for ; err == nil && time.Since(begin) < ttl+c.over(); time.Sleep(ttl / 8) {
+		if err = lease.Renew(c.bounded(), ttl); err == nil {
+			err = b.outside(lease, key)
 		}
-		if left := lease.Deadline().Left(); left <= 0 {
-			c.Fatalf("after a renewal the Deadline is %v ahead", left)
-		}
-		b.held(key)
 	}
-	c.free(lease)
-	c.free(b.take(key))
+	if err == nil {
+		err = lease.Release(c.bounded(), last(lease))
+	}
+	if err == nil {
+		c.free(b.take(key))
+	} else if lag := c.lag(begin); lag < ttl/2 || !errors.Is(err, lock.ErrLost) {
+		c.Errorf("a lease that is renewed, after %v: %v (the machine was late by %v)", time.Since(begin), err, lag)
+	}
+}
+
+// outside tries to take key, which is l's. It returns nil if that was refused, and ErrLost if the
+// Deadline of l has passed meanwhile, as far as its holder can tell.
+func (cl *client) outside(l driver.Lease, key string) error {
+	cl.c.Helper()
+	next, err := cl.Acquire(cl.c.bounded(), cl.attempt(key))
+	left := l.Deadline().Left()
+	if next != nil {
+		cl.c.released(next)
+	}
+	switch {
+	case left <= 0:
+		return lock.ErrLost
+	case err == nil:
+		return fmt.Errorf("another took the key %v before the Deadline", left)
+	case !isHeld(err):
+		return fmt.Errorf("another's Acquire: %w; it must be a *driver.HeldError", err)
+	}
+	return nil
 }
 
 // A renewal that asks for less, or that comes late, leaves the lease as it is.

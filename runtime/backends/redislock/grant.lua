@@ -26,6 +26,9 @@ local function take(lock, token, id, lease, n, micros, again)
     first = last + 1 - (again and n or 0)
     call('SET', token, first + n - 1, 'PX', kept(first + n - 1, least))
   end
+  if again then -- a copy that comes late shortens no lease that was renewed by more since
+    lease = math.max(lease, call('PTTL', lock))
+  end
   call('HSET', lock, id, '1')
   local expires = redis.pcall('PEXPIRE', lock, lease)
   if expires ~= 1 and redis.pcall('HDEL', lock, id) ~= 1 then

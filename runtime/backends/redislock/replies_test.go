@@ -201,6 +201,28 @@ func TestDuplicateAcquireWhileHeld(t *testing.T) {
 	}
 }
 
+// G2: a late copy of the acquire makes no lease shorter that was renewed by more since, as one is that
+// may be kept idle.
+func TestDuplicateAcquireShortensNoLease(t *testing.T) {
+	t.Parallel()
+	server, p := proxied(t)
+	b, key := newTestBackend(t, p.Addr(), readTimeout(brief)), newKey(t)
+	warmBackend(t, b)
+	late := p.Late(acquires(key))
+	l, _ := grantOf(t, b, &driver.Acquisition{Key: key, ID: newID(), TTL: long / 2, Tokens: 1})
+	if err := l.Renew(t.Context(), long); err != nil {
+		t.Fatal(err)
+	}
+	if err := late.Deliver(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	theirs := pttl(t, server, key) + time.Millisecond // which Redis leaves out
+	if ours := l.Deadline().Left(); ours > theirs {
+		t.Errorf("%v left by our deadline, %v at the server", ours, theirs)
+	}
+	freeLease(t, l)
+}
+
 // S17: the release ran and its replies were lost.
 func TestLostRepliesToRelease(t *testing.T) {
 	t.Parallel()
