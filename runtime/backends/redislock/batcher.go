@@ -67,13 +67,27 @@ func (b *batcher) do(ctx context.Context, c *call) error {
 	}
 	defer b.leaveSlot()
 	c.ctx, c.done = ctx, make(chan struct{})
-	own, cancel := context.WithTimeout(ctx, b.limit)
-	defer cancel()
-	b.send(own, []*call{c})
+	b.send(&ownContext{ctx, time.Now().Add(b.limit)}, []*call{c})
 	if ended := ctx.Err(); ended != nil && c.err != nil {
 		return fmt.Errorf("%w: %w", c.err, ended)
 	}
 	return c.err
+}
+
+// ownContext is the context of a call that goes by its caller's own goroutine: ctx, with a
+// deadline for the answer. go-redis looks at Deadline before it reads and writes, and at Done
+// while it dials; so it needs no timer.
+type ownContext struct {
+	context.Context
+	answer time.Time
+}
+
+// Deadline implements [context.Context].
+func (c *ownContext) Deadline() (time.Time, bool) {
+	if d, ok := c.Context.Deadline(); ok && d.Before(c.answer) {
+		return d, true
+	}
+	return c.answer, true
 }
 
 // takeSlot takes a slot for a caller's own goroutine, if there is one with a connection and no

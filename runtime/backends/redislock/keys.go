@@ -34,7 +34,10 @@ func keysOf(name string) (keys, error) {
 	if tag == name { // or the locks x and {x} would share what is ours
 		own += ":"
 	}
-	return keys{name, "lockgen:queue:" + own, "lockgen:token:" + own, "redisson_lock__channel:" + tag}, nil
+	const queue, token, channel = "lockgen:queue:", "lockgen:token:", "redisson_lock__channel:"
+	all := queue + own + token + own + channel + tag // one allocation
+	q, t := len(queue)+len(own), len(token)+len(own)
+	return keys{lock: name, queue: all[:q], token: all[q : q+t], channel: all[q+t:]}, nil
 }
 
 // tagged returns name such that prefix + tagged(name) is in the Redis Cluster

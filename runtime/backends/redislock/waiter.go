@@ -275,19 +275,22 @@ func (s *subscriber) heardLocked(m *redis.Message) {
 }
 
 func (s *subscriber) grantedLocked(id, rest string) {
-	g, words := &grant{}, strings.SplitN(rest, " ", 4)
-	if n, _ := fmt.Sscan(rest, &g.first, &g.micros, &g.hold); n < 3 || len(words) < 4 {
+	words := strings.SplitN(rest, " ", 4)
+	if len(words) < 4 {
 		return
 	}
 	w := s.waiters[waiterKey{process: engine.Process(id), lock: words[3]}]
-	if w == nil {
+	first, err1 := strconv.ParseUint(words[0], 10, 63)
+	micros, err2 := strconv.ParseInt(words[1], 10, 64)
+	hold, err3 := strconv.Atoi(words[2])
+	if w == nil || err1 != nil || err2 != nil || err3 != nil {
 		return
 	}
 	w.since = 0 // its process has its turn, whatever becomes of it
 	if w.id != id {
 		return // given up, and being undone
 	}
-	w.granted = g
+	w.granted = &grant{first: first, micros: micros, hold: hold}
 	w.notify()
 }
 
