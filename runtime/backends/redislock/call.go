@@ -85,13 +85,20 @@ var (
 // sent returns the instant from before c was sent.
 func (c *call) sent() driver.Instant { return *c.mark.at.Load() }
 
+// doubtful reports whether err, which c ended with, leaves open what an attempt has done: it had
+// no answer, or a hook has sent it more than once, and only the last answer is known.
+func (c *call) doubtful(err error) bool {
+	return errors.Is(err, errNoAnswer) || (err == nil || isAnswer(err)) && c.mark != nil && c.mark.again.Load()
+}
+
 // sentMark knows whether a command was sent, and when. go-redis does not tell, so the
 // mark stands for the script in the command: go-redis asks it for its bytes when it encodes
 // the command, just before it writes to the connection.
 type sentMark struct {
-	arg  string                         // what the server gets
-	call *call                          // that the command is for, or nil if it is for several
-	at   atomic.Pointer[driver.Instant] // nil: it was not sent
+	arg   string // what the server gets
+	call  *call  // that the command is for, or nil if it is for several
+	at    atomic.Pointer[driver.Instant]
+	again atomic.Bool // a hook has sent it more than once
 }
 
 // MarshalBinary implements [encoding.BinaryMarshaler]. It fails if the caller has gone
@@ -102,7 +109,9 @@ func (m *sentMark) MarshalBinary() ([]byte, error) {
 		return nil, answerError("not sent: the caller has gone")
 	}
 	now := driver.Now()
-	m.at.CompareAndSwap(nil, &now) // the first time, if a hook sends it again
+	if !m.at.CompareAndSwap(nil, &now) {
+		m.again.Store(true)
+	}
 	return []byte(m.arg), nil
 }
 

@@ -31,11 +31,13 @@ func (b *Backend) besideForeign(ctx context.Context, a *driver.Acquisition, w *w
 	}
 	waits := b.options.WaitForStrings && a.Mode.Kind == 0
 	look := foreignScript.on(a.Key).with("")
-	look.patient, look.asks = a.Queue, true
+	look.patient = a.Queue
 	c, _, failed := b.run(ctx, look)
 	switch {
 	case failed != nil && !waits:
 		return nil, err
+	case errors.Is(failed, driver.ErrIndeterminate): // the attempt itself was answered: it took nothing
+		return &driver.HeldError{}, nil
 	case failed != nil:
 		return nil, failed
 	}

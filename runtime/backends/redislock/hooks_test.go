@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockgen/lockgen/internal/faultproxy"
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/driver"
@@ -150,4 +151,36 @@ func TestHookThatWrapsRefusals(t *testing.T) {
 	client.AddHook(wrapping{})
 	_, held := acquire(t, lockerOn(t, New(client)), nil, "key")
 	mustRelease(t, held)
+}
+
+// resending is a hook that sends a command once more that had no answer.
+type resending struct{ wrapping }
+
+func (resending) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if err != nil && !isAnswer(err) {
+			cmd.SetErr(nil)
+			err = next(ctx, cmd)
+		}
+		return err
+	}
+}
+
+// A release whose answer is lost is one, also if a hook sends it again.
+func TestHookThatResends(t *testing.T) {
+	t.Parallel()
+	server, p := proxied(t)
+	client := newClient(t, p.Addr())
+	client.AddHook(resending{})
+	l := lockerOn(t, New(client))
+	warm(t, l)
+	key := newKey(t)
+	_, held := acquire(t, l, nil, key)
+	lost := p.Swallow(1, faultproxy.Command("evalsha", key))
+	mustRelease(t, held)
+	receive(t, "the lost answer", lost)
+	if exists(t, server, key) {
+		t.Error("not released")
+	}
 }

@@ -46,7 +46,6 @@ type Options struct {
 
 	// Hooks see the commands of the lock, besides those of a *redis.Client that New
 	// is given. They are for a *redis.ClusterClient and for Open, whose hooks can't be
-	// copied. A hook must not send a command again: a release could be told as a lost lock, and a
-	// late copy of an acquire take a lock that nobody has, until its lease ends.
+	// copied.
 	Hooks []redis.Hook
 }

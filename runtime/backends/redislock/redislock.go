@@ -140,7 +140,7 @@ func (b *Backend) run(ctx context.Context, first *call) (c *call, unanswered boo
 	for attempt := 0; ; attempt++ {
 		var l *batcher
 		l, err = b.attempt(ctx, c, to, attempt)
-		unanswered = unanswered || errors.Is(err, errNoAnswer)
+		unanswered = unanswered || c.doubtful(err)
 		switch {
 		case err == nil:
 			if l.troubled.Load() {
