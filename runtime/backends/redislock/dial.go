@@ -75,6 +75,9 @@ func (c *patientConn) SetReadDeadline(t time.Time) error {
 	return c.Conn.SetReadDeadline(t)
 }
 
+// NetConn returns the connection below, as that of a tls.Conn does.
+func (c *patientConn) NetConn() net.Conn { return c.Conn }
+
 // pool is the PoolSize of our clients. The batcher bounds how many connections are in
 // use. go-redis refuses all calls for up to a second after so many failures to dial in
 // a row, so it is large.
@@ -103,16 +106,28 @@ func noMaintenance() *maintnotifications.Config {
 	return &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 }
 
-// openSentinel has the Backend close the client by which it asks the Sentinels.
+// openSentinel dials the Sentinels as well: a client that [New] could copy
+// takes those that it asks with it when it closes.
 func openSentinel(o *redis.FailoverOptions, options []Options) *Backend {
 	o.ReplicaOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
-	o.MaxRetries, o.DialerRetries, o.MinIdleConns = -1, 1, 0
+	dial := o.Dialer
+	if dial == nil {
+		timeout := o.DialTimeout
+		if timeout == 0 {
+			timeout = 5 * time.Second // go-redis's
+		}
+		dial = redis.NewDialer(&redis.Options{DialTimeout: timeout, TLSConfig: o.TLSConfig})
+	}
+	b := newBackend(options)
+	b.sentinels = o.SentinelAddrs
+	o.Dialer = b.dialing(dial)
+	o.MaxRetries, o.DialerRetries = -1, 1
 	o.ContextTimeoutEnabled = true
-	o.ReadTimeout, o.WriteTimeout = bounded(o.ReadTimeout), bounded(o.WriteTimeout)
-	client := redis.NewFailoverClient(o)
-	b := New(client, options...)
-	b.sentinels, b.sentinel = o.SentinelAddrs, client
-	return b
+	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = pool, 0, 0, 0
+	o.PipelinePoolSize = -1
+	o.PushNotificationProcessor = nil
+	o.ReadTimeout, o.WriteTimeout = bounded(o.ReadTimeout)+b.copies().within, bounded(o.WriteTimeout)
+	return b.use(redis.NewFailoverClient(o))
 }
 
 func clusterOptions(o redis.ClusterOptions, extra time.Duration) redis.ClusterOptions {

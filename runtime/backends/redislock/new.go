@@ -89,12 +89,7 @@ func (b *Backend) Attach() { b.life.Attach() }
 
 // Close implements [driver.Backend]: the last Locker to close closes the connections.
 func (b *Backend) Close() (err error) {
-	b.life.Close(func() {
-		err = errors.Join(b.router.close(), b.own.Close())
-		if b.sentinel != nil {
-			err = errors.Join(err, b.sentinel.Close())
-		}
-	})
+	b.life.Close(func() { err = errors.Join(b.router.close(), b.own.Close()) })
 	return err
 }
 

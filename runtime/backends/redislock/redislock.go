@@ -27,7 +27,6 @@ type Backend struct {
 	own        redis.UniversalClient // dialed by us, from the caller's options
 	unusable   error                 // why there is none
 	sentinels  []string              // the addresses of those that name the server, if any do
-	sentinel   *redis.Client         // asks them, if it is for us to close; else nil
 	tls        bool                  // own speaks TLS
 	router     router
 	subscriber *subscriber

@@ -19,10 +19,19 @@ import (
 // command, from several goroutines, and returns a reply in RESP, or "" to hang up.
 func stub(t *testing.T, answer func(args []string) string) string {
 	t.Helper()
+	return stubOn(t, listen(t), answer)
+}
+
+func listen(t *testing.T) net.Listener {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
+	return listener
+}
+
+func stubOn(t *testing.T, listener net.Listener, answer func(args []string) string) string {
 	var conns sync.WaitGroup
 	conns.Go(func() {
 		for {
