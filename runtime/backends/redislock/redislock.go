@@ -148,7 +148,7 @@ func (b *Backend) run(ctx context.Context, first *call) (c *call, unanswered boo
 			return c, unanswered, nil
 		case c.splits && isApart(err):
 			if request, err = b.ofOwnKey(ctx, request); err == nil {
-				to, c = route{}, &call{request: request}
+				attempt, to, c = -1, route{}, &call{request: request}
 				continue
 			}
 		case ctx.Err() == nil && (b.router.resends(attempt, begun) || c.patient && b.router.bears(l, begun)):
