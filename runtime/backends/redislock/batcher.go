@@ -253,10 +253,7 @@ func (b *batcher) process(ctx context.Context, cmds []*redis.Cmd, each []*call) 
 		err := cmds[len(cmds)-1].Err()
 		b.prompt.Store((err == nil || isAnswer(err)) && time.Since(begun) < promptly)
 	}()
-	asks := false
-	for _, c := range each {
-		asks = asks || c.asking || c.copies.want > 0
-	}
+	asks := slices.ContainsFunc(each, func(c *call) bool { return c.asking || c.copies.want > 0 })
 	if len(cmds) == 1 && !asks {
 		_ = b.client.Process(ctx, cmds[0])
 		return

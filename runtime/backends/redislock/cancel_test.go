@@ -296,20 +296,31 @@ func TestDialingEndsWithTheContext(t *testing.T) {
 // later one finds it.
 func TestConnectionOutlivesItsCaller(t *testing.T) {
 	t.Parallel()
-	_, p := proxied(t)
-	l, key := newLocker(t, p.Addr()), newKey(t)
-	const trip = 30 * time.Millisecond // a connection takes three, the last of which is an INFO
-	p.Delay(faultproxy.Requests|faultproxy.Replies, trip/2)
-	for range 3 {
-		p.ResetCounts()
-		if _, held, err := l.Acquire(t.Context(), &lock.Policy{Wait: trip}, key); err == nil {
-			t.Error("acquired without a connection")
-			mustRelease(t, held)
+	dials, free := make(chan struct{}, 100), make(chan struct{})
+	b := newTestBackend(t, testserver.Redis(t), func(o *redis.Options) {
+		o.Dialer = func(_ context.Context, network, addr string) (net.Conn, error) {
+			dials <- struct{}{}
+			<-free
+			return net.Dial(network, addr)
 		}
-		eventually(t, soon, "the connection is made", func() bool { return p.Count("info") > 0 })
-		_, held := acquire(t, l, nil, key)
-		mustRelease(t, held)
-		p.Reset()
+	})
+	l, key := lockerOn(t, b), newKey(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	waiting := start(ctx, l, nil, key)
+	receive(t, "a dial", dials)
+	receive(t, "the dial of the other connection", dials) // one is for renewals
+	cancel()
+	wantIs(t, receive(t, "the refusal", waiting).err, context.Canceled)
+	close(free)
+	b.router.mu.Lock()
+	client := b.router.all[place{}].client
+	b.router.mu.Unlock()
+	eventually(t, soon, "the connection is kept", func() bool { return client.PoolStats().IdleConns == 1 })
+	_, held := acquire(t, l, nil, key)
+	mustRelease(t, held)
+	if n := client.PoolStats().Misses; n != 1 {
+		t.Errorf("%d connections were made", n)
 	}
 }
 

@@ -41,7 +41,7 @@ const lastLook = 5 * time.Millisecond
 // came in time looks late, and go-redis gives up the connection.
 type patientConn struct {
 	net.Conn
-	looked atomic.Bool // once more, since the deadline was set
+	looked atomic.Bool // once more, since go-redis set the deadline
 }
 
 // patientSocket is a patientConn that go-redis may ask, between two calls, whether the
@@ -73,12 +73,6 @@ func (c *patientConn) Read(b []byte) (int, error) {
 func (c *patientConn) SetReadDeadline(t time.Time) error {
 	c.looked.Store(false)
 	return c.Conn.SetReadDeadline(t)
-}
-
-// SetDeadline implements [net.Conn].
-func (c *patientConn) SetDeadline(t time.Time) error {
-	c.looked.Store(false)
-	return c.Conn.SetDeadline(t)
 }
 
 // NetConn returns the connection below, as that of a tls.Conn does.
@@ -115,7 +109,7 @@ func noMaintenance() *maintnotifications.Config {
 // openSentinel dials the Sentinels as well: a client that [New] could copy
 // takes those that it asks with it when it closes.
 func openSentinel(o *redis.FailoverOptions, options []Options) *Backend {
-	o.RouteByLatency, o.RouteRandomly = false, false
+	o.ReplicaOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
 	dial := o.Dialer
 	if dial == nil {
 		timeout := o.DialTimeout

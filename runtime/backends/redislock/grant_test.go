@@ -9,6 +9,7 @@ import (
 	"github.com/lockgen/lockgen/internal/faultproxy"
 	"github.com/lockgen/lockgen/internal/testserver"
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 // long is the lease of locks that are granted: renewed, it is told from a brief one.
@@ -218,7 +219,7 @@ func TestGrantToOneWhoIsGone(t *testing.T) {
 				defer p.Accept()
 				p.Reset()
 				eventually(t, soon, "it is not heard of", func() bool {
-					return command(t, server, "PUBSUB", "NUMSUB", channelOfProcess(processOf(a.ID))).([]any)[1] == int64(0)
+					return command(t, server, "PUBSUB", "NUMSUB", channelOfProcess(engine.Process(a.ID))).([]any)[1] == int64(0)
 				})
 			}
 			begin := time.Now()

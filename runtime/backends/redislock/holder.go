@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 // A lease that its process may keep while nobody uses it has to be told who else waits for
@@ -34,7 +35,7 @@ func (s *subscriber) register(ctx context.Context, a *driver.Acquisition) {
 		s.mu.Unlock()
 		return
 	}
-	h := &holder{own: s.joinLocked(channelOfProcess(processOf(a.ID)), false)}
+	h := &holder{own: s.joinLocked(channelOfProcess(engine.Process(a.ID)), false)}
 	s.holders[a.ID] = h
 	s.mu.Unlock()
 
@@ -56,19 +57,12 @@ func (s *subscriber) hold(l *lease) *lease {
 			h = &holder{}
 			s.holders[l.id] = h
 		}
-		h.lease, l.told = l, true
+		h.lease = l
 	}
 	return l
 }
 
-// letGo undoes hold.
-func (s *subscriber) letGo(l *lease) {
-	if l.told {
-		s.forget(l.id)
-	}
-}
-
-// forget undoes register.
+// forget undoes register and hold.
 func (s *subscriber) forget(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,7 +18,6 @@ type lease struct {
 	n          uint64 // of tokens to use
 	reserved   uint64 // of tokens at the server
 	wanted     atomic.Bool
-	told       bool          // when it is wanted: see hold
 	asked      time.Duration // by the acquisition
 	ttl        atomic.Int64  // of the last renewal, ns
 	deadline   engine.Deadline

@@ -120,16 +120,14 @@ func (b *Backend) Break(ctx context.Context, key, id string) error {
 	if err != nil {
 		return err
 	}
-	var h *driver.Holder
-	for i := 0; info != nil && i < len(info.Holders); i++ {
-		if info.Holders[i].ID == id {
-			h = &info.Holders[i]
-		}
+	at := -1
+	if info != nil {
+		at = slices.IndexFunc(info.Holders, func(h driver.Holder) bool { return h.ID == id })
 	}
 	switch {
-	case h == nil:
+	case at < 0:
 		return fmt.Errorf("%w: %s does not hold %s", driver.ErrLost, id, key)
-	case info.Kind != 0 && h.Client == foreign:
+	case info.Kind != 0 && info.Holders[at].Client == foreign:
 		return fmt.Errorf("%w: a read-write lock of Redisson can't be freed for another", driver.ErrInvalid)
 	case info.Kind != 0:
 		return b.kinds.Break(ctx, key, id)
@@ -138,7 +136,7 @@ func (b *Backend) Break(ctx context.Context, key, id string) error {
 	if err != nil {
 		return err
 	}
-	c, unanswered, err := b.runApart(ctx, freeing{}.call(k, id))
+	c, unanswered, err := b.run(ctx, freeing{}.call(k, id))
 	if err == nil && c.reply.number() == 0 && !unanswered {
 		err = fmt.Errorf("%w: %s does not hold %s", driver.ErrLost, id, key)
 	}

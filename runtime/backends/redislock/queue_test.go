@@ -11,6 +11,7 @@ import (
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 // S60: a waiter whose place was taken away, as that of one that has not been heard
@@ -169,7 +170,7 @@ func TestGrantThatIsOver(t *testing.T) {
 	if _, err := b.Acquire(t.Context(), a); !isHeldError(err) {
 		t.Fatalf("err = %v", err)
 	}
-	command(t, addr, "PUBLISH", channelOfProcess(processOf(a.ID)),
+	command(t, addr, "PUBLISH", channelOfProcess(engine.Process(a.ID)),
 		fmt.Sprintf("granted %s 1 %d 0 %s", a.ID, number(now[0].(string))*1_000_000+number(now[1].(string)), key))
 	receive(t, "the notice", s.C())
 	if l := claimOf(t, b, a); l != nil {

@@ -134,7 +134,7 @@ func (b *Backend) acquire(k keys, a *driver.Acquisition, w *waiter) *call {
 // says that some attempt was not, so that it may have run, or may yet run, beside that one.
 func (b *Backend) run(ctx context.Context, first *call) (c *call, unanswered bool, err error) {
 	var to route
-	begun := time.Now()
+	begun, request := time.Now(), first.request
 	c = first
 	for attempt := 0; ; attempt++ {
 		var l *batcher
@@ -147,10 +147,14 @@ func (b *Backend) run(ctx context.Context, first *call) (c *call, unanswered boo
 			}
 			return c, unanswered, nil
 		case c.splits && isApart(err):
+			if request, err = b.ofOwnKey(ctx, request); err == nil {
+				attempt, to, c = -1, route{}, &call{request: request}
+				continue
+			}
 		case ctx.Err() == nil && (b.router.resends(attempt, begun) || c.patient && b.router.bears(l, begun)):
 			var passing bool
 			if to, passing = b.router.passing(err, l); passing && engine.Pause(ctx, resendAfter[min(attempt, len(resendAfter)-1)]) {
-				c = &call{request: first.request, asking: to.asking}
+				c = &call{request: request, asking: to.asking}
 				continue
 			}
 		}

@@ -14,9 +14,10 @@ func (l *lease) Release(ctx context.Context, last uint64) error {
 	return l.release(ctx, l.freeing(last))
 }
 
-// freeing returns the call that frees l.
+// freeing returns the call that frees l, of which nobody is told any more that it is wanted.
 func (l *lease) freeing(last uint64) *call {
-	f := freeing{entry: l.entry, tombstone: tombstone(l.unanswered, l.asked)}
+	l.backend.subscriber.forget(l.id)
+	f := freeing{entry: l.entry, unanswered: l.unanswered, ttl: l.asked}
 	if l.reserved > 1 { // a lone token is the one that was reserved
 		f.last = strconv.FormatUint(last, 10)
 	}
@@ -25,8 +26,7 @@ func (l *lease) freeing(last uint64) *call {
 
 func (l *lease) release(ctx context.Context, first *call) error {
 	freedBefore := l.freed.Load()
-	l.backend.subscriber.letGo(l)
-	c, unanswered, err := l.backend.runApart(ctx, first)
+	c, unanswered, err := l.backend.run(ctx, first)
 	if unanswered {
 		l.freed.Store(true)
 	}
@@ -52,12 +52,8 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	if a.Mode.Kind != 0 {
 		return b.kinds.Undo(ctx, a)
 	}
-	f := freeing{
-		last:      "-" + strconv.FormatUint(a.Tokens, 10),
-		entry:     queueEntry(a),
-		tombstone: tombstone(a.MayHaveRun, a.TTL),
-	}
-	_, _, err = b.runApart(ctx, f.call(k, a.ID))
+	f := freeing{last: "-" + strconv.FormatUint(a.Tokens, 10), entry: queueEntry(a), unanswered: a.MayHaveRun, ttl: a.TTL}
+	_, _, err = b.run(ctx, f.call(k, a.ID))
 	if errors.Is(err, driver.ErrConflict) {
 		return nil // something else is at the key, and the rest was undone
 	}
@@ -68,28 +64,25 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 // answer may still reach the server and must find itself undone.
 const straggler = time.Minute
 
-func tombstone(unanswered bool, ttl time.Duration) time.Duration {
-	if !unanswered {
-		return 0
-	}
-	return ttl + straggler
-}
-
 // freeing is what release.lua is told beside the lock and its owner.
 type freeing struct {
-	last      string        // token used, "-<n>" if none of n was, "" if it is the one reserved
-	entry     string        // in the queue, to take out, or ""
-	tombstone time.Duration // 0: none
+	last       string // token used, "-<n>" if none of n was, "" if it is the one reserved
+	entry      string // in the queue, to take out, or ""
+	unanswered bool   // an attempt to acquire may still arrive
+	ttl        time.Duration
 }
 
 // call returns the call that frees k of id.
 func (f freeing) call(k keys, id string) *call {
-	c, tombstone := releaseScript.on(k.lock, k.queue, k.token), ""
-	if f.tombstone > 0 {
-		c, tombstone = releaseScript.on(k.lock, k.queue, k.token, k.undone(id)), ms(f.tombstone)
+	if !f.unanswered {
+		c := releaseScript.on(k.lock, k.queue, k.token).with(id, k.channel, f.last, f.entry)
+		c.splits = true
+		return c
 	}
-	c.splits, c.tombstone = true, f.tombstone
-	return c.with(id, k.channel, f.last, f.entry, tombstone)
+	tombstone := f.ttl + straggler
+	c := releaseScript.on(k.lock, k.queue, k.token, k.undone(id)).with(id, k.channel, f.last, f.entry, ms(tombstone))
+	c.splits, c.tombstone = true, tombstone
+	return c
 }
 
 // While a slot of a Cluster is on its way, the keys of a lock are in two places,
@@ -99,23 +92,15 @@ func (f freeing) call(k keys, id string) *call {
 // taken until all of it has arrived.
 
 // isApart reports whether err says that some keys of a call are elsewhere.
-func isApart(err error) bool { return err != nil && strings.Contains(err.Error(), "TRYAGAIN ") }
+func isApart(err error) bool { return strings.Contains(err.Error(), "TRYAGAIN ") }
 
-// runApart is run for a release, an undo or a renewal, which is made by the lock's own key if it must
-// be. What stands at the other keys then ends by itself: nobody in the queue is told, but asks again
-// within a second, and unused tokens are not given back.
-func (b *Backend) runApart(ctx context.Context, first *call) (c *call, unanswered bool, err error) {
-	c, unanswered, err = b.run(ctx, first)
-	if !isApart(err) {
-		return c, unanswered, err
+// ofOwnKey returns the request to do r, a release, an undo or a renewal, by the lock's own key. What
+// stands at the other keys then ends by itself: nobody in the queue is told, but asks again within a
+// second, and unused tokens are not given back.
+func (b *Backend) ofOwnKey(ctx context.Context, r request) (request, error) {
+	r.nkeys, r.splits = 1, false
+	if r.tombstone == 0 {
+		return r, nil
 	}
-	if first.tombstone > 0 { // first, so that no late acquire comes between
-		if err := b.put(ctx, first.keys[3], "", first.tombstone); err != nil {
-			return nil, unanswered, err
-		}
-	}
-	alone := &call{request: first.request}
-	alone.nkeys = 1
-	c, again, err := b.run(ctx, alone)
-	return c, unanswered || again, err
+	return r, b.put(ctx, r.keys[3], "", r.tombstone) // first, so that no late acquire comes between
 }

@@ -33,12 +33,12 @@ func (l *lease) renewal(ttl time.Duration) *call {
 
 // renew renews l by first.
 func (l *lease) renew(ctx context.Context, ttl time.Duration, first *call) error {
-	c, _, err := l.backend.runApart(ctx, first)
+	c, _, err := l.backend.run(ctx, first)
 	if err == nil {
 		err = c.reply.owned()
 	}
 	if errors.Is(err, driver.ErrLost) {
-		l.backend.subscriber.letGo(l)
+		l.backend.subscriber.forget(l.id)
 	}
 	if err != nil {
 		return err

@@ -33,8 +33,7 @@ type router struct {
 
 	mu     sync.Mutex
 	all    map[place]*batcher
-	swept  time.Time // when batchers without use were looked for last
-	outage outage    // of the map
+	outage outage // of the map
 }
 
 // place is what a batcher is for.
@@ -61,8 +60,8 @@ const replaceAfter = time.Second
 // drainLimit is how long a batcher that is replaced may finish what it has under way.
 const drainLimit = 5 * time.Second
 
-// idleLimit is how long a batcher of a Cluster is kept that nobody uses: as long as go-redis
-// keeps a connection.
+// idleLimit is how long a batcher of a Cluster is kept that nobody uses, once another is made:
+// as long as go-redis keeps a connection.
 const idleLimit = 30 * time.Minute
 
 // sentinelAddr is what go-redis names as the address of what a Sentinel names.
@@ -98,23 +97,18 @@ func (r *router) of(ctx context.Context, key string, to route, copied bool) (*ba
 		l.bySlot, l.limit = addr != "", r.limit
 		l.hook(r.hooks)
 		r.all[at] = l
+		defer r.sweepLocked()
 	}
 	if addr != "" {
 		l.used = time.Now()
-		r.sweepLocked(l.used)
 	}
 	return l, nil
 }
 
-// sweepLocked closes, now and then, the batchers that nobody uses, as to nodes that a Cluster
-// no longer has.
-func (r *router) sweepLocked(now time.Time) {
-	if now.Sub(r.swept) < idleLimit {
-		return
-	}
-	r.swept = now
+// sweepLocked closes the batchers that nobody uses, as to nodes that a Cluster no longer has.
+func (r *router) sweepLocked() {
 	for at, l := range r.all {
-		if now.Sub(l.used) >= idleLimit {
+		if at.addr != "" && time.Since(l.used) >= idleLimit {
 			delete(r.all, at)
 			r.life.Go(func(context.Context) { _ = l.close() })
 		}
@@ -242,4 +236,77 @@ func target(redirection string) string {
 		return ""
 	}
 	return addr
+}
+
+// outageLimit is how long who waits for a lock waits for a server to take the
+// place of one that is gone, all calls together: some seconds more than that
+// takes where a node is given up after 5 s.
+const outageLimit = 10 * time.Second
+
+// resendLimit is how long a call may have taken if a server by itself is to be sent it
+// a third time: longer than all attempts take where it is at least refused.
+const resendLimit = 1500 * time.Millisecond
+
+// resendAfter is when a call without an answer is sent again. Each resend is
+// idempotent; after the last the outcome is unknown.
+var resendAfter = []time.Duration{0, 20 * time.Millisecond, 100 * time.Millisecond, 300 * time.Millisecond}
+
+// outage is a time in which a server takes no calls.
+type outage struct{ begun, seen time.Time }
+
+// resends reports whether a call that was first sent then is sent again after this
+// attempt, whoever waits for it. No other server takes the place of one by itself: if
+// it is silent, a second attempt finds out whether it was the connection that was
+// dead, and further ones would each take as long as the client's timeouts.
+func (r *router) resends(attempt int, first time.Time) bool {
+	return attempt == 0 || attempt < len(resendAfter) && (r.roams || time.Since(first) < resendLimit)
+}
+
+// bears reports whether a call that l could not do since then may go on trying:
+// neither has it tried for too long, nor have others before it. Without the
+// latter bound, those who wait in line would do so one after the other, for a
+// server that is gone for good. A nil l is for calls that no batcher was found for.
+func (r *router) bears(l *batcher, since time.Time) bool {
+	if !r.roams {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o := &r.outage
+	if l != nil {
+		o = &l.outage
+		l.troubled.Store(true)
+	}
+	now := time.Now()
+	if now.Sub(o.seen) > outageLimit { // another one
+		o.begun = now
+	}
+	o.seen = now
+	return now.Sub(o.begun) < outageLimit && now.Sub(since) < outageLimit
+}
+
+// recovered notes that l does calls again.
+func (r *router) recovered(l *batcher) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l.troubled.Store(false)
+	l.outage, r.outage = outage{}, outage{}
+}
+
+// suspecting returns a context for an attempt to do c. Where another server may take the
+// place of one that has fallen silent it ends after limit, but for a renewal, whose late
+// answer counts too; and what is known of the servers is asked for anew before.
+func (r *router) suspecting(ctx context.Context, c *call, limit time.Duration) (_ context.Context, stop func()) {
+	if !r.roams {
+		return ctx, func() {}
+	}
+	reload := time.AfterFunc(suspicious/2, r.reload)
+	cancel := func() {}
+	if !c.renews {
+		ctx, cancel = context.WithTimeout(ctx, limit)
+	}
+	return ctx, func() {
+		reload.Stop()
+		cancel()
+	}
 }

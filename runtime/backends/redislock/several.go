@@ -50,7 +50,6 @@ func (b *Backend) ReleaseAll(ctx context.Context, leases []driver.Lease, lasts [
 		if !ok {
 			continue // of another kind
 		}
-		b.subscriber.letGo(l)
 		began[i] = l.freeing(lasts[i])
 	}
 	b.each(ctx, began, func(i int) {
@@ -66,9 +65,7 @@ func (b *Backend) ReleaseAll(ctx context.Context, leases []driver.Lease, lasts [
 // each makes the first attempts of began, those for one server together, and calls f with each
 // index: at the same time where there is more to ask, or there is no call.
 func (b *Backend) each(ctx context.Context, began []*call, f func(i int)) {
-	if calls := slices.DeleteFunc(slices.Clone(began), func(c *call) bool { return c == nil }); len(calls) > 0 {
-		b.begin(ctx, calls)
-	}
+	b.begin(ctx, began)
 	var work sync.WaitGroup
 	for i, one := range began {
 		if one != nil && one.failed == nil {
@@ -80,12 +77,15 @@ func (b *Backend) each(ctx context.Context, began []*call, f func(i int)) {
 	work.Wait()
 }
 
-// begin makes first attempts: those for one server together, and those for several at the
-// same time.
+// begin makes the first attempts of those of calls that are not nil: those for one server
+// together, and those for several at the same time.
 func (b *Backend) begin(ctx context.Context, calls []*call) {
 	servers := map[*batcher][]*call{}
 	var err error
 	for _, c := range calls {
+		if c == nil {
+			continue
+		}
 		if err == nil { // else each would ask for the way in vain, one after the other
 			c.batcher, err = b.router.of(ctx, c.keys[0], route{}, false)
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // stub is a server that says what a test has it say, for states that a real
@@ -19,10 +20,19 @@ import (
 // command, from several goroutines, and returns a reply in RESP, or "" to hang up.
 func stub(t *testing.T, answer func(args []string) string) string {
 	t.Helper()
+	return stubOn(t, listen(t), answer)
+}
+
+func listen(t *testing.T) net.Listener {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
+	return listener
+}
+
+func stubOn(t *testing.T, listener net.Listener, answer func(args []string) string) string {
 	var conns sync.WaitGroup
 	conns.Go(func() {
 		for {
@@ -222,4 +232,21 @@ func TestNonsenseFromTheServer(t *testing.T) {
 // heldFor is the answer of acquire.lua while another process of ours has the lock.
 func heldFor(ms int) string {
 	return fmt.Sprintf("*3\r\n:%d\r\n:%d\r\n:0\r\n", ms, time.Now().UnixMicro())
+}
+
+// A release that is made by the lock's own key is sent again as often as any other.
+func TestReleaseByItsOwnKeyIsSentAgain(t *testing.T) {
+	t.Parallel()
+	answers := make(chan string, 8)
+	answers <- "-TRYAGAIN Multiple keys request during rehashing of slot\r\n"
+	for range len(resendAfter) {
+		answers <- "-LOADING for the moment\r\n"
+	}
+	answers <- freed
+	b := newTestBackend(t, stub(t, scripted(always(granting), always(renewed), func() string { return <-answers })))
+	l, _ := grantOf(t, b, &driver.Acquisition{Key: "key", ID: newID(), TTL: long, Tokens: 1})
+	begin := time.Now()
+	if err := l.Release(t.Context(), 1); err != nil && time.Since(begin) < resendLimit { // it is not sent again later
+		t.Error(err)
+	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 // A process subscribes at another node of a Cluster if one can't be reached.
@@ -22,7 +23,7 @@ func TestSubscriptionAtAnotherNode(t *testing.T) {
 	t.Parallel()
 	c := unhurriedCluster(t)
 	a := &driver.Acquisition{Key: newKey(t), ID: newID(), TTL: long, Tokens: 1}
-	away := c.NodeFor(channelOfProcess(processOf(a.ID))).Addr()
+	away := c.NodeFor(channelOfProcess(engine.Process(a.ID))).Addr()
 	b := clusterBackend(t, c, func(o *redis.ClusterOptions) {
 		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			if addr == away {
@@ -53,7 +54,7 @@ func TestSubscriptionFollowsCalls(t *testing.T) {
 	grantOf(t, b, &driver.Acquisition{Key: newKey(t), ID: newID(), TTL: long, Tokens: 1})
 	a := &driver.Acquisition{Key: newKey(t), ID: newID()}
 	s := subscribe(t, b, a)
-	command(t, server, "PUBLISH", channelOfProcess(processOf(a.ID)), "look "+a.ID+" "+a.Key)
+	command(t, server, "PUBLISH", channelOfProcess(engine.Process(a.ID)), "look "+a.ID+" "+a.Key)
 	receive(t, "the notice", s.C())
 	old.Hole(faultproxy.Replies)
 	to.Store(next.Addr())

@@ -138,9 +138,11 @@ func TestClientsOfDepartedMastersClose(t *testing.T) {
 	})
 	b.router.mu.Lock()
 	departed.used = time.Now().Add(-idleLimit)
-	b.router.swept = departed.used
 	b.router.mu.Unlock()
-	if all := use(); len(all) != 3 || all[from] != nil || all[place{addr: next.Addr()}] == nil {
+	if _, err := b.router.of(t.Context(), keys[0], route{}, true); err != nil { // which makes one
+		t.Fatal(err)
+	}
+	if all := use(); len(all) != 4 || all[from] != nil || all[place{addr: next.Addr()}] == nil {
 		t.Errorf("batchers to %v", all)
 	}
 	for _, client := range []*redis.Client{departed.client, departed.standby.client} {

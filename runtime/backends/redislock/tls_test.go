@@ -4,6 +4,9 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
+	"io"
+	"net"
 	"testing"
 	"time"
 
@@ -85,4 +88,32 @@ func TestListSaysTLS(t *testing.T) {
 		_, err := b.Lock(ctx, "key")
 		require.ErrorContains(t, err, want)
 	}
+}
+
+// A server that a Sentinel names and that says nothing is not dialed for ever: go-redis's dialer
+// for TLS does not look at contexts.
+func TestSilentServerOfASentinel(t *testing.T) {
+	t.Parallel()
+	cert, silent := testserver.NewCertificate(t), listen(t)
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		if conn, err := silent.Accept(); err == nil {
+			_, _ = io.Copy(io.Discard, conn) // until the client gives it up
+			_ = conn.Close()
+		}
+	}()
+	pair, err := tls.LoadX509KeyPair(cert.CertFile, cert.KeyFile)
+	require.NoError(t, err)
+	host, port, _ := net.SplitHostPort(silent.Addr().String())
+	sentinel := stubOn(t, tls.NewListener(listen(t), &tls.Config{Certificates: []tls.Certificate{pair}}), func(args []string) string {
+		if len(args) < 2 || args[1] != "get-master-addr-by-name" {
+			return unknownCommand
+		}
+		return fmt.Sprintf("*2\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n", len(host), host, len(port), port)
+	})
+	l := lockerOn(t, Open(&redis.UniversalOptions{Addrs: []string{sentinel}, MasterName: "any", TLSConfig: cert.Client()}))
+	t.Cleanup(func() { _ = silent.Close() })
+	wantIs(t, refused(t, l, try(), newKey(t)), lock.ErrUnavailable)
+	receive(t, "the end of the dial", gone)
 }

@@ -71,7 +71,7 @@ func TestTogetherAsEachAlone(t *testing.T) {
 	holder, other := newID(), "f"+newID()[1:]
 	command(t, addr, "SET", foreign, "a string")
 	for _, c := range []*call{
-		acquireCall(t, held, holder), acquireCall(t, freed, holder), releaseCall(t, undone, other, freeing{tombstone: time.Minute}),
+		acquireCall(t, held, holder), acquireCall(t, freed, holder), releaseCall(t, undone, other, freeing{unanswered: true}),
 	} {
 		do(b, c)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 // How a lock is given to who waits, and what undoes that, is told in DESIGN.md ("The protocol").
@@ -19,7 +20,7 @@ import (
 type waiterKey struct{ process, lock, id string }
 
 func waiterKeyOf(a *driver.Acquisition) waiterKey {
-	key := waiterKey{process: processOf(a.ID), lock: a.Key}
+	key := waiterKey{process: engine.Process(a.ID), lock: a.Key}
 	if a.Mode.Kind != 0 {
 		key.id = a.ID
 	}
@@ -55,9 +56,6 @@ const (
 	holdBriefly = 1 // others of ours wait
 	holdOnce    = 2 // a client of Redisson waits
 )
-
-// processOf returns the UUID in an owner id.
-func processOf(id string) string { return id[:36] }
 
 func channelOfProcess(process string) string { return "lockgen:process:" + process }
 
@@ -254,9 +252,6 @@ func (s *subscriber) heardLocked(m *redis.Message) {
 	}
 	verb, rest, _ := strings.Cut(m.Payload, " ")
 	id, rest, _ := strings.Cut(rest, " ")
-	if len(id) < 36 {
-		return
-	}
 	switch verb {
 	case "wanted":
 		if h := s.holders[id]; h != nil {
@@ -264,11 +259,11 @@ func (s *subscriber) heardLocked(m *redis.Message) {
 		}
 		s.wanted(id)
 	case "turn":
-		if w := s.waiters[waiterKey{processOf(id), rest, id}]; w != nil {
+		if w := s.waiters[waiterKey{engine.Process(id), rest, id}]; w != nil {
 			w.notify()
 		}
 	case "look":
-		if w := s.waiters[waiterKey{process: processOf(id), lock: rest}]; w != nil && w.id == id {
+		if w := s.waiters[waiterKey{process: engine.Process(id), lock: rest}]; w != nil && w.id == id {
 			if k, err := keysOf(rest); err == nil {
 				s.listenLocked(w, k.channel)
 			}
@@ -284,7 +279,7 @@ func (s *subscriber) grantedLocked(id, rest string) {
 	if len(words) < 4 {
 		return
 	}
-	w := s.waiters[waiterKey{process: processOf(id), lock: words[3]}]
+	w := s.waiters[waiterKey{process: engine.Process(id), lock: words[3]}]
 	first, err1 := strconv.ParseUint(words[0], 10, 63)
 	micros, err2 := strconv.ParseInt(words[1], 10, 64)
 	hold, err3 := strconv.Atoi(words[2])

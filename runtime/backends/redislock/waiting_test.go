@@ -11,6 +11,7 @@ import (
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 // pollBound is what a lost notification costs at most, with a little to spare
@@ -51,7 +52,7 @@ func subscribed(t *testing.T, addr, key string, n int64) {
 	eventually(t, soon, fmt.Sprintf("%d subscribers", n), func() bool {
 		all := int64(0)
 		for _, entry := range command(t, addr, "ZRANGE", queueOf(key), "0", "-1").([]any) {
-			all += subscribers(t, addr, channelOfProcess(processOf(entry.(string))))
+			all += subscribers(t, addr, channelOfProcess(engine.Process(entry.(string))))
 		}
 		return all == n
 	})
@@ -154,7 +155,7 @@ func TestWaitersTryAgainAfterAGap(t *testing.T) {
 	for range 3 {
 		command(t, server.Addr(), "CLIENT", "KILL", "TYPE", "pubsub")
 		receive(t, "a notice after the gap", s.C())
-		if n := subscribers(t, server.Addr(), channelOfProcess(processOf(a.ID))); n != 1 {
+		if n := subscribers(t, server.Addr(), channelOfProcess(engine.Process(a.ID))); n != 1 {
 			t.Errorf("%d subscribers", n)
 		}
 	}
@@ -168,7 +169,7 @@ func TestNoReleaseIsMissedAfterSubscribe(t *testing.T) {
 	for range 100 {
 		a := &driver.Acquisition{Key: newKey(t), ID: newID()}
 		s := subscribe(t, b, a)
-		command(t, addr, "PUBLISH", channelOfProcess(processOf(a.ID)), "look "+a.ID+" "+a.Key)
+		command(t, addr, "PUBLISH", channelOfProcess(engine.Process(a.ID)), "look "+a.ID+" "+a.Key)
 		receive(t, "the notice", s.C())
 		s.Close()
 	}
@@ -325,7 +326,7 @@ func TestIdleWaiterHoldsUpNobody(t *testing.T) {
 	var tell [2][]string
 	for i := range all {
 		a := &driver.Acquisition{Key: newKey(t), ID: newID()}
-		all[i], tell[i] = subscribe(t, b, a), []string{"PUBLISH", channelOfProcess(processOf(a.ID)), "look " + a.ID + " " + a.Key}
+		all[i], tell[i] = subscribe(t, b, a), []string{"PUBLISH", channelOfProcess(engine.Process(a.ID)), "look " + a.ID + " " + a.Key}
 	}
 	conn, err := testserver.Dial(t.Context(), addr)
 	if err != nil {
