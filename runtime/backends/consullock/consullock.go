@@ -196,7 +196,7 @@ func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
 const straggler = time.Minute
 
 // refuse sees to it that no attempt of an acquisition that is still on its way takes anything: it
-// leaves a tombstone, without which all of them are conditional.
+// leaves a tombstone, on whose absence each of them is conditional.
 func (b *Backend) refuse(ctx context.Context, id string) error {
 	return b.keep(ctx, tombstoneOf(id), "", tombstoneTTL(time.Now()))
 }

@@ -80,9 +80,9 @@
 //
 // # What an undo leaves
 //
-// An acquisition of which an attempt had no answer leaves a tombstone at lockgen/undone/<id>, so that
-// the attempt can't come true later. It is on a session for the tombstones of one minute, and ends two or three
-// minutes after it.
+// The undo of an acquisition that has an attempt without an answer leaves a tombstone at
+// lockgen/undone/<id>: Consul refuses the attempt if it arrives later. All tombstones of one minute share
+// a session, which ends one to three minutes later. An attempt that arrives after that is not refused.
 //
 // # What can go wrong
 //
