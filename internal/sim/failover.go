@@ -88,6 +88,21 @@ func (s *several) granting() *Redis {
 	return nil
 }
 
+// opened waits until the engine grants to which the last probes of a fault may have switched: nobody is granted a lock
+// before, so that the fault lasts until then.
+func (s *several) opened() {
+	time.Sleep(3 * probe)
+	for range 5 * rests / probe {
+		s.mu.Lock()
+		open := s.grants.Open
+		s.mu.Unlock()
+		if open {
+			return
+		}
+		time.Sleep(probe)
+	}
+}
+
 // alone has f begin when no other fault that bounds how long nobody is granted a lock goes on.
 func alone(f func(*episode, Fault, *history.Fault)) func(*episode, Fault, *history.Fault) {
 	return func(e *episode, fault Fault, r *history.Fault) {

@@ -122,6 +122,9 @@ func (e *episode) strike(f Fault) {
 	e.faults = append(e.faults, r)
 	e.mu.Unlock()
 	kinds[i].strike(e, f, &r)
+	if isFailover(e.plan.Engine) && r.Resumes == 0 {
+		e.engine.(*several).opened()
+	}
 	r.End = clock()
 	e.mu.Lock()
 	e.faults[at] = r
