@@ -125,15 +125,15 @@ func (c *cleanup) drain(ctx context.Context) (left int) {
 	return c.dropped
 }
 
-// undo undoes a, an acquisition of e's key, in the background. lasts is how long what it took
-// lasts by itself.
-func (l *Locker) undo(e *entry, a *driver.Acquisition, lasts time.Duration) {
-	l.cleanup.add(e.id.backend, lasts, func(ctx context.Context) error { return e.backend.Undo(ctx, a) })
-}
-
 // pending returns how many tasks are not done yet.
 func (c *cleanup) pending() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.left
+}
+
+// undo undoes a, an acquisition of e's key, in the background. lasts is how long what it took
+// lasts by itself.
+func (l *Locker) undo(e *entry, a *driver.Acquisition, lasts time.Duration) {
+	l.cleanup.add(e.id.backend, lasts, func(ctx context.Context) error { return e.backend.Undo(ctx, a) })
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/hashicorp/consul/api"
@@ -76,7 +77,7 @@ func (op *acquireOp) attempt(ctx context.Context, v *seen) (l *lease, err error)
 			return l, err
 		}
 		v, held = nil, held || errors.Is(err, errMoved) && !errors.Is(err, errOwn)
-		if i > 0 && !engine.Pause(ctx, time.Millisecond/2) {
+		if i > 0 && !engine.Pause(ctx, rand.N(time.Millisecond)) {
 			break
 		}
 	}
