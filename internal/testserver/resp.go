@@ -16,7 +16,7 @@ type ServerError string
 
 func (e ServerError) Error() string { return string(e) }
 
-const commandTimeout = 5 * time.Second
+const commandTimeout = 15 * time.Second
 
 // Command sends one command on a connection of its own and returns the reply:
 // string, int64, nil, or []any of these; an error reply is a ServerError. It has
