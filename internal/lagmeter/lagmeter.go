@@ -27,10 +27,12 @@ type Meter struct {
 	done    sync.WaitGroup
 	threads func() map[string]time.Duration
 
+	asking sync.Mutex               // taken before mu, and never by who sleeps: to ask takes milliseconds
+	waited map[string]time.Duration // by each thread, when they were asked last
+
 	mu     sync.Mutex
 	slept  time.Time // when it went to sleep last
-	lapses []lapse
-	waited map[string]time.Duration // by each thread, when they were asked last
+	lapses []lapse   // by their ends
 }
 
 type lapse struct {
@@ -44,11 +46,12 @@ func Start() *Meter { return start(threadWaits) }
 
 func start(threads func() map[string]time.Duration) *Meter {
 	m := &Meter{end: make(chan struct{}), threads: threads, slept: time.Now(), waited: threads()}
-	m.done.Go(m.run)
+	m.done.Go(m.sleep)
+	m.done.Go(m.ask)
 	return m
 }
 
-// Stop ends the measuring. It waits for the meter's goroutine.
+// Stop ends the measuring. It waits for the meter's goroutines.
 func (m *Meter) Stop() {
 	close(m.end)
 	m.done.Wait()
@@ -57,10 +60,10 @@ func (m *Meter) Stop() {
 // Since returns what a time that was measured since begin may be too long by:
 // nothing, on a machine that has time.
 func (m *Meter) Since(begin time.Time) time.Duration {
+	m.askThreads()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	by := time.Since(m.slept) - step
-	m.askThreads() // which takes milliseconds where there are many
 	var worst, all, longest time.Duration
 	threads := make(map[string]time.Duration)
 	if by > slip {
@@ -80,9 +83,14 @@ func (m *Meter) Since(begin time.Time) time.Duration {
 	return max(4*worst, all, min(2*longest, most))
 }
 
-// askThreads notes what the threads have waited since it was called last. Callers hold m.mu.
+// askThreads notes what the threads have waited since it was called last.
 func (m *Meter) askThreads() {
-	now, waited := time.Now(), m.threads()
+	m.asking.Lock()
+	defer m.asking.Unlock()
+	waited := m.threads()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
 	for thread, total := range waited {
 		if by := total - m.waited[thread]; by > 0 {
 			m.lapses = append(m.lapses, lapse{now, by, thread})
@@ -117,27 +125,40 @@ func addWaits(waits map[string]time.Duration, folder string) {
 	}
 }
 
-func (m *Meter) run() {
+// sleep notes each sleep that took too long. It counts from one awakening to the next, so that no
+// stop of the process falls between two sleeps.
+func (m *Meter) sleep() {
 	timer := time.NewTimer(step)
 	defer timer.Stop()
-	for i := 0; ; i++ {
+	for begin := time.Now(); ; {
 		m.mu.Lock()
-		if i%asks == 0 {
-			m.askThreads()
-		}
-		begin := time.Now()
 		m.slept = begin
 		m.mu.Unlock()
-		timer.Reset(step)
 		select {
 		case <-timer.C:
 		case <-m.end:
 			return
 		}
-		if by := time.Since(begin) - step; by > slip {
+		woken := time.Now()
+		if by := woken.Sub(begin) - step; by > slip {
 			m.mu.Lock()
 			m.lapses = append(m.lapses, lapse{time.Now(), by, ""})
 			m.mu.Unlock()
+		}
+		begin = woken
+		timer.Reset(step)
+	}
+}
+
+func (m *Meter) ask() {
+	ticker := time.NewTicker(asks * step)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			m.askThreads()
+		case <-m.end:
+			return
 		}
 	}
 }

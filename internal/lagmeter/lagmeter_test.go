@@ -127,6 +127,33 @@ func TestServersWait(t *testing.T) {
 	}
 }
 
+// A stop of the process is a lapse, also while the threads are asked without a pause.
+func TestStoppedProcess(t *testing.T) {
+	sh, err := exec.LookPath("sh")
+	if err != nil {
+		t.Log("no sh here to stop this process")
+		return
+	}
+	m := start(func() map[string]time.Duration {
+		time.Sleep(step)
+		return nil
+	})
+	defer m.Stop()
+	begin := time.Now()
+	stopped := make(chan error, 1)
+	go func() { stopped <- exec.Command(sh, "-c", "kill -STOP $PPID; sleep 0.3; kill -CONT $PPID").Run() }()
+	for ; ; m.Since(begin) {
+		select {
+		case err := <-stopped:
+			require.NoError(t, err)
+			time.Sleep(10 * step)
+			require.Greater(t, m.Since(begin), 300*time.Millisecond)
+			return
+		default:
+		}
+	}
+}
+
 func TestStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // which waits for all goroutines
 		m := start(idle)

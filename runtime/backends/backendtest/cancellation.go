@@ -96,9 +96,21 @@ func hungEngine(c *trial) {
 	c.free(other)
 }
 
-// givenUp is how long a check waits for a call that should have ended: longer than a machine
-// with other work may stop this process.
-const givenUp = time.Minute
+// givenUp is how long a check waits, twice, for a call that should have ended.
+const givenUp = 3 * time.Second
+
+// receiveWithin receives from calls, or reports false after limit has passed twice: the machine
+// may have stopped this process for the first.
+func receiveWithin[T any](calls <-chan T, limit time.Duration) (call T, ok bool) {
+	for range 2 {
+		select {
+		case call = <-calls:
+			return call, true
+		case <-time.After(limit):
+		}
+	}
+	return call, false
+}
 
 var errNotConfirmed = errors.New("no engine has confirmed that")
 
@@ -112,11 +124,9 @@ func (c *trial) endsWith(name string, call func(context.Context) error) {
 	begin := time.Now()
 	done := make(chan error, 1)
 	go func() { done <- call(ctx) }()
-	var err error
-	select {
-	case err = <-done:
-	case <-time.After(givenUp):
-		c.Fatalf("%s on a hung engine does not return, %v after its context ended", name, givenUp)
+	err, returned := receiveWithin(done, givenUp)
+	if !returned {
+		c.Fatalf("%s on a hung engine does not return, %v after its context ended", name, 2*givenUp)
 	}
 	c.withinAlone(name+" on a hung engine, beyond its context,", begin.Add(200*time.Millisecond), overrun)
 	switch {
@@ -157,18 +167,16 @@ func (c *trial) giveUp(l *lock.Locker, keys []string, within time.Duration) {
 			calls <- acquireBriefly(l, c.policy(), key, rand.N(within), i%2 == 0)
 		}()
 	}
-	limit := time.After(time.Duration(len(keys))*within/8 + givenUp)
 	for range keys {
-		select {
-		case call := <-calls:
-			if lag := c.meter.Since(call.end); call.over > overrun+lag {
-				c.Errorf("an acquire went on for %v after its context ended (%v for a busy machine)", call.over, lag)
-			}
-			if call.err != nil && (call.ended == nil || !errors.Is(call.err, call.ended)) {
-				c.Errorf("an acquire whose context ended (%v): %v", call.ended, call.err)
-			}
-		case <-limit:
-			c.Fatalf("acquires do not return, %v after their contexts ended", givenUp)
+		call, returned := receiveWithin(calls, within+givenUp)
+		if !returned {
+			c.Fatalf("acquires do not return, %v after their contexts ended", 2*givenUp)
+		}
+		if lag := c.meter.Since(call.end); call.over > overrun+lag {
+			c.Errorf("an acquire went on for %v after its context ended (%v for a busy machine)", call.over, lag)
+		}
+		if call.err != nil && (call.ended == nil || !errors.Is(call.err, call.ended)) {
+			c.Errorf("an acquire whose context ended (%v): %v", call.ended, call.err)
 		}
 	}
 }
