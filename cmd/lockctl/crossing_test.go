@@ -22,10 +22,10 @@ import (
 
 const (
 	crosserEnv  = "LOCKCTL_CROSSER"   // makes the test binary a process that locks at that URL
-	crossingEnv = "LOCKGEN_DEADLOCKS" // how often processes cross, on each engine; 160 times on Redis unless set
+	crossingEnv = "LOCKGEN_DEADLOCKS" // how often processes cross, on each engine; 80 times on Redis unless set
 
 	crossers  = 8
-	crossEach = 20 // crossings of each before they are judged
+	crossEach = 10 // crossings of each before they are judged
 	crossTTL  = 20 * time.Second
 )
 
@@ -139,7 +139,7 @@ func crossingLocker(url string) (*lock.Locker, error) {
 // rounds repeats round until as many crossings as were asked for have been judged. A round
 // reports false if a lock was lost. A few may be.
 func (r *ring) rounds(round func() bool) {
-	times, err := strconv.Atoi(cmp.Or(os.Getenv(crossingEnv), "160"))
+	times, err := strconv.Atoi(cmp.Or(os.Getenv(crossingEnv), "80"))
 	if err != nil {
 		r.Fatal(err)
 	}
