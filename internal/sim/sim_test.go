@@ -31,17 +31,17 @@ func TestEpisodes(t *testing.T) {
 	}
 }
 
-// playShort plays 90 seeds, and 20 of them again in another order of processes: what
+// playShort plays 70 seeds, and 20 of them again in another order of processes: what
 // happens in an episode depends on its seed alone. Then it plays some that have found a mistake.
 func playShort(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "sim")
 	if err := launch.Build(".", binary, os.Stderr); err != nil {
 		t.Fatal(err)
 	}
-	all := play(t, binary, Options{First: 1, Count: 90})
+	all := play(t, binary, Options{First: 1, Count: 70})
 	again := append(play(t, binary, Options{First: 11, Count: 10}), play(t, binary, Options{First: 1, Count: 10})...)
-	if len(all) != 90 || len(again) != 20 {
-		t.Fatalf("%d and %d episodes, not 90 and 20", len(all), len(again))
+	if len(all) != 70 || len(again) != 20 {
+		t.Fatalf("%d and %d episodes, not 70 and 20", len(all), len(again))
 	}
 	_, err := goruntime.Overlay(t.TempDir())
 	for i, line := range again {
