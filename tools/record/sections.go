@@ -23,7 +23,7 @@ type row []string
 const fewMutants = "unowned,deadline,tombstone,wallclock,permit,old-reader,undone-tick,token-forgot,handoff-over,renew-late,untold,missed"
 
 // engines of the simulation, in the order of the page.
-var engines = []string{"redis", "memory", "locktest", "etcd", "zookeeper", "consul", "row", "quorum"}
+var engines = []string{"redis", "memory", "locktest", "etcd", "zookeeper", "consul", "row", "quorum", "failover", "sharded"}
 
 // storms are the engines, and what make needs to be told for each.
 var storms = []struct {
@@ -44,7 +44,7 @@ func sections(c config) []section {
 		{
 			title: "Simulation",
 			what: "Episodes of processes, a network and an engine in virtual time. A seed gives the whole episode again, to the byte: `make sim SEED=7 SIMFLAGS='-engine redis -history folder'`\n" +
-				"writes its history. Redis is miniredis with the real scripts, quorum is five of them; row, etcd, zookeeper and consul are models of those engines; memory and locktest are the packages themselves.",
+				"writes its history. Redis is miniredis with the real scripts, of which quorum, failover and sharded have several; row, etcd, zookeeper and consul are models of those engines; memory and locktest are the packages themselves.",
 			table: simulated,
 		},
 		{
