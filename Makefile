@@ -84,10 +84,10 @@ demo: $(if $(DEMOSERVER),$(BIN)/testserver) ## generate, run the seckill example
 
 # Packages whose tests bound no time of a server, without one and without the race detector.
 QUICK := ./cmd/... ./generator/... ./templates/... ./lockcheck/... ./runtime ./runtime/driver/... ./runtime/internal/... \
-	./runtime/debug/... ./runtime/locktest/... ./runtime/backends/memlock/... ./runtime/backends/backendtest/...
+	./runtime/debug/... ./runtime/locktest/... ./runtime/backends/memlock/...
 
 quick: ## run the tests that need no server, without the race detector
-	GOWORK=off go test -timeout 5m $(GOTESTFLAGS) $(if $(RUN),-run '$(RUN)') $(QUICK)
+	GOGC=400 GOWORK=off go test -trimpath -ldflags=-w -timeout 5m $(GOTESTFLAGS) $(if $(RUN),-run '$(RUN)') $(QUICK)
 
 # make test ENGINE=redis runs that engine's packages, with its server alone.
 ifneq ($(ENGINE),)
