@@ -35,7 +35,7 @@ const (
 func TestProcessesThatCross(t *testing.T) {
 	onEachSite(t, func(t *testing.T, r *ring) {
 		var took []time.Duration
-		for batch := 0; len(took) == 0 && batch < 10; batch++ { // on a busy machine one in a hundred has no deadlock
+		for batch := 0; len(took) == 0 && batch < 10; batch++ { // on a busy machine one in ten has no deadlock
 			r.rounds(func() bool {
 				all, ok := r.cross(crossKeys, crossEach, 0)
 				if !ok {

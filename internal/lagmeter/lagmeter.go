@@ -31,7 +31,7 @@ type Meter struct {
 	waited map[string]time.Duration // by each thread, when they were asked last
 
 	mu     sync.Mutex
-	slept  time.Time // when it went to sleep last
+	slept  time.Time // when it woke last, and went to sleep again
 	lapses []lapse   // by their ends
 }
 
@@ -130,22 +130,19 @@ func addWaits(waits map[string]time.Duration, folder string) {
 func (m *Meter) sleep() {
 	timer := time.NewTimer(step)
 	defer timer.Stop()
-	for begin := time.Now(); ; {
-		m.mu.Lock()
-		m.slept = begin
-		m.mu.Unlock()
+	for {
 		select {
 		case <-timer.C:
 		case <-m.end:
 			return
 		}
-		woken := time.Now()
-		if by := woken.Sub(begin) - step; by > slip {
-			m.mu.Lock()
-			m.lapses = append(m.lapses, lapse{time.Now(), by, ""})
-			m.mu.Unlock()
+		m.mu.Lock()
+		now := time.Now()
+		if by := now.Sub(m.slept) - step; by > slip {
+			m.lapses = append(m.lapses, lapse{now, by, ""})
 		}
-		begin = woken
+		m.slept = now
+		m.mu.Unlock()
 		timer.Reset(step)
 	}
 }
