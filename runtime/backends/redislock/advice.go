@@ -38,13 +38,13 @@ func hasSlots(ctx context.Context, conn interface{ Pipeline() redis.Pipeliner })
 	return nil
 }
 
-// advised says of which server err is, and what a person can do about it. l is nil for an
+// advised says of which server err is, and what a person can do about it. batcher is nil for an
 // error of the caller's own client, by which locks are listed.
-func (b *Backend) advised(l *batcher, err error) error {
+func (b *Backend) advised(batcher *batcher, err error) error {
 	err = explained(err)
 	text := err.Error()
-	if l != nil && l.client.Options().Addr != sentinelAddr && !strings.Contains(text, l.client.Options().Addr) {
-		err = fmt.Errorf("redis at %s: %w", l.client.Options().Addr, err)
+	if batcher != nil && batcher.client.Options().Addr != sentinelAddr && !strings.Contains(text, batcher.client.Options().Addr) {
+		err = fmt.Errorf("redis at %s: %w", batcher.client.Options().Addr, err)
 	}
 	var unfit *unfitError
 	reached := isAnswer(err) || errors.Is(err, errNoAnswer) || errors.Is(err, driver.ErrClosed) || errors.As(err, &unfit)
@@ -69,7 +69,7 @@ func (b *Backend) Servers() []string {
 	if cluster := b.router.cluster(); cluster != nil {
 		return cluster.Options().Addrs
 	}
-	if client, ok := b.own.(*redis.Client); ok && !b.router.roams && b.unusable == nil {
+	if client, ok := b.client.(*redis.Client); ok && !b.router.failsOver && b.unusable == nil {
 		return []string{client.Options().Addr}
 	}
 	return b.sentinels

@@ -24,7 +24,7 @@ func TestAnAttemptGivenUpChangesNoOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := b.acquire(k, a, nil)
-	if first.batcher, err = b.router.of(t.Context(), k.lock, route{}, true); err != nil {
+	if first.batcher, err = b.router.batcherFor(t.Context(), k.lock, route{}, true); err != nil {
 		t.Fatal(err)
 	}
 	first.failed = errNoAnswer

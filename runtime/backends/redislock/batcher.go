@@ -46,7 +46,7 @@ type batcher struct {
 
 	used     time.Time   // when it was asked for last, in a Cluster; under the router's mutex
 	outage   outage      // likewise
-	troubled atomic.Bool // there is an outage
+	inOutage atomic.Bool // there is an outage
 }
 
 // of returns the one of b and its standby that does c.

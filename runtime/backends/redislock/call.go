@@ -22,12 +22,12 @@ type request struct {
 	nargs  int
 	copies copies
 
-	takes     bool          // a lock: a server that is unfit for locks refuses it
-	renews    bool          // a lease, by the standby
-	asks      bool          // and changes nothing, so that its outcome is never unknown
-	tombstone time.Duration // that it leaves
-	splits    bool          // its caller knows another way where keys are in two places
-	patient   bool          // its caller would rather wait for another server than be refused
+	takes            bool          // a lock: a server that is unfit for locks refuses it
+	renews           bool          // a lease, by the standby
+	asks             bool          // and changes nothing, so that its outcome is never unknown
+	tombstone        time.Duration // that it leaves
+	splits           bool          // its caller knows another way where keys are in two places
+	waitsForFailover bool          // its caller may wait until another server has taken over
 }
 
 // call is one attempt to have a server do a request.

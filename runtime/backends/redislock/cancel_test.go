@@ -314,7 +314,7 @@ func TestConnectionOutlivesItsCaller(t *testing.T) {
 	wantIs(t, receive(t, "the refusal", waiting).err, context.Canceled)
 	close(free)
 	b.router.mu.Lock()
-	client := b.router.all[place{}].client
+	client := b.router.batchers[batcherKey{}].client
 	b.router.mu.Unlock()
 	eventually(t, soon, "the connection is kept", func() bool { return client.PoolStats().IdleConns == 1 })
 	_, held := acquire(t, l, nil, key)

@@ -309,7 +309,7 @@ func TestCallBesideClose(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	b := New(newClient(t, server.Addr()))
-	b.own = lateCall{b.own, func() {
+	b.client = lateCall{b.client, func() {
 		_, err := b.Acquire(context.Background(), &driver.Acquisition{Key: "key", ID: newID(), TTL: time.Minute, Tokens: 1})
 		if err == nil {
 			t.Error("a lock was taken")

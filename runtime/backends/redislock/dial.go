@@ -145,14 +145,14 @@ func clusterOptions(o redis.ClusterOptions, extra time.Duration) redis.ClusterOp
 	return o
 }
 
-// mapOptions are for the client that reads the map of slots: it asks one node
+// slotMapOptions are for the client that reads the map of slots: it asks one node
 // after the other, in random order, and a hung one must not keep it from those
 // that know who took its place.
-func mapOptions(o redis.ClusterOptions) *redis.ClusterOptions {
+func slotMapOptions(o redis.ClusterOptions) *redis.ClusterOptions {
 	if o.DialTimeout <= 0 || o.DialTimeout > time.Second {
 		o.DialTimeout = time.Second
 	}
-	o.ReadTimeout = min(o.ReadTimeout, suspicious)
+	o.ReadTimeout = min(o.ReadTimeout, failoverTimeout)
 	return &o
 }
 

@@ -21,7 +21,7 @@ const examinedFor = 10 * time.Minute
 // theirs, the caller's, and then asks the server about itself: each connection may lead
 // to another server than the one before. A wary one fails if the server may evict
 // locks.
-func (b *batcher) examine(theirs func(context.Context, *redis.Conn) error, wary bool) func(context.Context, *redis.Conn) error {
+func (b *batcher) examine(theirs func(context.Context, *redis.Conn) error, refuseEvicting bool) func(context.Context, *redis.Conn) error {
 	return func(ctx context.Context, conn *redis.Conn) error {
 		if theirs != nil {
 			if err := theirs(ctx, conn); err != nil {
@@ -46,7 +46,7 @@ func (b *batcher) examine(theirs func(context.Context, *redis.Conn) error, wary 
 				return err
 			}
 		}
-		if wary {
+		if refuseEvicting {
 			return mayEvict(facts)
 		}
 		return nil

@@ -31,7 +31,7 @@ func (b *Backend) besideForeign(ctx context.Context, a *driver.Acquisition, w *w
 	}
 	waits := b.options.WaitForStrings && a.Mode.Kind == 0
 	look := foreignScript.on(a.Key).with("")
-	look.patient = a.Queue
+	look.waitsForFailover = a.Queue
 	c, _, failed := b.run(ctx, look)
 	switch {
 	case failed != nil && !waits:

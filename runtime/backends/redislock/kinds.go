@@ -32,7 +32,7 @@ func (b store) Swap(ctx context.Context, w record.Write) (record.Answer, error) 
 	}
 	swap := swapScript.on(w.Key).with(cmp.Or(w.Seen, "-"), next, ms(w.Lasts), tidings(w))
 	if swap.renews, swap.takes = w.Renews, w.Takes; w.Takes {
-		swap.copies, swap.patient = b.copies(), w.Waits
+		swap.copies, swap.waitsForFailover = b.copies(), w.Waits
 	}
 	c, unanswered, err := b.run(ctx, swap)
 	a := record.Answer{MayHaveRun: unanswered && !w.Look}

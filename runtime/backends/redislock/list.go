@@ -54,7 +54,7 @@ func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.L
 func (b *Backend) masters(ctx context.Context) (all []redis.UniversalClient, err error) {
 	cluster := b.router.cluster()
 	if cluster == nil {
-		return []redis.UniversalClient{b.own}, hasSlots(ctx, b.own) // a node of a Cluster has a part of the locks
+		return []redis.UniversalClient{b.client}, hasSlots(ctx, b.client) // a node of a Cluster has a part of the locks
 	}
 	var mu sync.Mutex
 	err = cluster.ForEachMaster(ctx, func(_ context.Context, c *redis.Client) error {
@@ -97,7 +97,7 @@ func (b *Backend) Lock(ctx context.Context, key string) (*driver.LockInfo, error
 		return nil, b.unusable
 	}
 	var err error
-	clock := redis.UniversalClient(b.own) // in a Cluster that of the node whose tokens and leases are told by it
+	clock := redis.UniversalClient(b.client) // in a Cluster that of the node whose tokens and leases are told by it
 	if b.router.cluster() != nil {
 		if clock, err = b.router.master(ctx, key); err != nil {
 			return nil, b.advised(nil, err)
@@ -181,14 +181,14 @@ func (b *Backend) describe(ctx context.Context, clock redis.UniversalClient, key
 	if err != nil {
 		return nil, err
 	}
-	all, pipe := make([]*look, len(keys)), b.own.Pipeline()
+	all, pipe := make([]*look, len(keys)), b.client.Pipeline()
 	for i, key := range keys {
 		all[i] = ask(ctx, pipe, key)
 	}
 	if err := sendAll(ctx, pipe); err != nil {
 		return nil, err
 	}
-	out, values := make([]found, len(keys)), b.own.Pipeline()
+	out, values := make([]found, len(keys)), b.client.Pipeline()
 	for i, l := range all {
 		if err := l.refusal(); err != nil {
 			return nil, err

@@ -43,7 +43,7 @@ func New(client redis.UniversalClient, options ...Options) *Backend {
 		}
 		o.Dialer = b.dialing(o.Dialer)
 		b.router.node = clusterOptions(o, b.copies().within)
-		return b.use(redis.NewClusterClient(mapOptions(b.router.node)))
+		return b.use(redis.NewClusterClient(slotMapOptions(b.router.node)))
 	case *redis.Ring:
 		return b.refuse("New got a *redis.Ring, whose servers know nothing of each other: a lock would be on another server as soon as one is away; " +
 			"give it the client of one server, a Sentinel or a Cluster")
@@ -59,21 +59,21 @@ func newBackend(options []Options) *Backend {
 	for _, o := range options {
 		b.options = o
 	}
-	b.router = router{life: life, evicting: b.options.AllowEviction, hooks: b.options.Hooks, limit: ownLimit}
+	b.router = router{life: life, allowEviction: b.options.AllowEviction, hooks: b.options.Hooks, limit: ownLimit}
 	return b
 }
 
 // use makes own, which was made from the caller's options, the client of b.
 func (b *Backend) use(own redis.UniversalClient) *Backend {
-	b.own, b.router.own = own, own
+	b.client, b.router.client = own, own
 	b.subscriber, b.kinds = newSubscriber(&b.router), record.New(store{b})
 	b.methods, b.subscriber.wanted = b.kinds.Register(), b.kinds.Wanted
-	b.router.moving = b.subscriber.suspect
+	b.router.onReload = b.subscriber.testConnection
 	switch c := own.(type) {
 	case *redis.Client:
-		b.tls, b.router.roams = c.Options().TLSConfig != nil, c.Options().Addr == sentinelAddr
+		b.tls, b.router.failsOver = c.Options().TLSConfig != nil, c.Options().Addr == sentinelAddr
 	case *redis.ClusterClient:
-		b.tls, b.router.roams = c.Options().TLSConfig != nil, true
+		b.tls, b.router.failsOver = c.Options().TLSConfig != nil, true
 	}
 	return b
 }
@@ -89,7 +89,7 @@ func (b *Backend) Attach() { b.life.Attach() }
 
 // Close implements [driver.Backend]: the last Locker to close closes the connections.
 func (b *Backend) Close() (err error) {
-	b.life.Close(func() { err = errors.Join(b.router.close(), b.own.Close()) })
+	b.life.Close(func() { err = errors.Join(b.router.close(), b.client.Close()) })
 	return err
 }
 

@@ -21,16 +21,16 @@ func (b *Backend) PutNote(ctx context.Context, name, text string, ttl time.Durat
 func (b *Backend) put(ctx context.Context, key, text string, ttl time.Duration) error {
 	_, err := b.note(ctx, func() (string, error) {
 		if ttl <= 0 {
-			return "", b.own.PExpire(ctx, key, 0).Err() // DEL would take a right more
+			return "", b.client.PExpire(ctx, key, 0).Err() // DEL would take a right more
 		}
-		return "", b.own.Set(ctx, key, text, ttl).Err()
+		return "", b.client.Set(ctx, key, text, ttl).Err()
 	})
 	return err
 }
 
 // Note implements [driver.Noter].
 func (b *Backend) Note(ctx context.Context, name string) (string, error) {
-	return b.note(ctx, func() (string, error) { return b.own.Get(ctx, noteKey(name)).Result() })
+	return b.note(ctx, func() (string, error) { return b.client.Get(ctx, noteKey(name)).Result() })
 }
 
 // note returns what call does.

@@ -40,15 +40,15 @@ func (b *Backend) Incarnation(ctx context.Context) (driver.Incarnation, error) {
 	if b.unusable != nil {
 		return driver.Incarnation{}, b.unusable
 	}
-	if b.router.roams {
+	if b.router.failsOver {
 		return driver.Incarnation{}, errReplaced
 	}
-	l, err := b.router.of(ctx, "lockgen", route{}, false)
+	batcher, err := b.router.batcherFor(ctx, "lockgen", route{}, false)
 	if err != nil {
 		return driver.Incarnation{}, err
 	}
 	info, err := within(ctx, func() (*redis.StringCmd, error) {
-		info := l.client.Info(ctx, "server")
+		info := batcher.client.Info(ctx, "server")
 		return info, info.Err()
 	})
 	if err != nil {

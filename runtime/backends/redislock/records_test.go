@@ -69,7 +69,7 @@ func TestTriesDoNotBearAnOutage(t *testing.T) {
 	t.Parallel()
 	refuse := always("-LOADING Redis is loading the dataset in memory\r\n")
 	b := newTestBackend(t, stub(t, scripted(refuse, refuse, refuse)))
-	b.router.roams = true
+	b.router.failsOver = true
 	for _, kind := range []driver.Kind{0, driver.Fair} {
 		ctx, cancel := context.WithTimeout(t.Context(), outageLimit/2)
 		defer cancel()

@@ -24,10 +24,10 @@ const grantLease = 500 * time.Millisecond
 type Backend struct {
 	options    Options
 	life       *engine.Life
-	own        redis.UniversalClient // dialed by us, from the caller's options
+	client     redis.UniversalClient // made by us, from the caller's options
 	unusable   error                 // why there is none
 	sentinels  []string              // the addresses of those that name the server, if any do
-	tls        bool                  // own speaks TLS
+	tls        bool                  // client speaks TLS
 	router     router
 	subscriber *subscriber
 	kinds      *record.Locks // that are no mutexes
@@ -125,7 +125,7 @@ func (b *Backend) acquire(k keys, a *driver.Acquisition, w *waiter) *call {
 		tokens = strconv.FormatUint(a.Tokens, 10)
 	}
 	c := acquireScript.on(k.lock, k.queue, k.token, k.undone(a.ID)).with(a.ID, ms(a.TTL), tokens, entry, since)
-	c.takes, c.copies, c.patient = true, b.copies(), a.Queue
+	c.takes, c.copies, c.waitsForFailover = true, b.copies(), a.Queue
 	return c
 }
 
@@ -137,13 +137,13 @@ func (b *Backend) run(ctx context.Context, first *call) (c *call, unanswered boo
 	begun, request := time.Now(), first.request
 	c = first
 	for attempt := 0; ; attempt++ {
-		var l *batcher
-		l, err = b.attempt(ctx, c, to, attempt)
+		var batcher *batcher
+		batcher, err = b.attempt(ctx, c, to, attempt)
 		unanswered = unanswered || c.doubtful(err)
 		switch {
 		case err == nil:
-			if l.troubled.Load() {
-				b.router.recovered(l)
+			if batcher.inOutage.Load() {
+				b.router.recovered(batcher)
 			}
 			return c, unanswered, nil
 		case c.splits && isApart(err):
@@ -151,14 +151,14 @@ func (b *Backend) run(ctx context.Context, first *call) (c *call, unanswered boo
 				attempt, to, c = -1, route{}, &call{request: request}
 				continue
 			}
-		case ctx.Err() == nil && (b.router.resends(attempt, begun) || c.patient && b.router.bears(l, begun)):
-			var passing bool
-			if to, passing = b.router.passing(err, l); passing && engine.Pause(ctx, resendAfter[min(attempt, len(resendAfter)-1)]) {
+		case ctx.Err() == nil && (b.router.resends(attempt, begun) || c.waitsForFailover && b.router.mayStillWait(batcher, begun)):
+			var transient bool
+			if to, transient = b.router.transient(err, batcher); transient && engine.Pause(ctx, resendAfter[min(attempt, len(resendAfter)-1)]) {
 				c = &call{request: request, asking: to.asking}
 				continue
 			}
 		}
-		if err = b.advised(l, err); unanswered && !errors.Is(err, errNoAnswer) {
+		if err = b.advised(batcher, err); unanswered && !errors.Is(err, errNoAnswer) {
 			err = fmt.Errorf("an earlier attempt had no answer: %w", err)
 		}
 		if unanswered && !first.asks {
@@ -174,14 +174,14 @@ func (b *Backend) attempt(ctx context.Context, c *call, to route, n int) (*batch
 	if c.batcher != nil || c.failed != nil {
 		return c.batcher, c.failed
 	}
-	l, err := b.router.of(ctx, c.keys[0], to, c.copies.want > 0)
+	batcher, err := b.router.batcherFor(ctx, c.keys[0], to, c.copies.want > 0)
 	if err != nil {
 		return nil, err
 	}
-	ctx, stop := b.router.suspecting(ctx, c, suspicious<<min(n, 1)+c.copies.within)
+	ctx, stop := b.router.withFailoverTimeout(ctx, c, failoverTimeout<<min(n, 1)+c.copies.within)
 	defer stop()
 	if c.takes {
-		l.warm(b.life)
+		batcher.warm(b.life)
 	}
-	return l, l.of(c).do(ctx, c)
+	return batcher, batcher.of(c).do(ctx, c)
 }

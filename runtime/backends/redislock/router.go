@@ -18,28 +18,28 @@ import (
 
 // router finds the batcher to the server that owns a key.
 type router struct {
-	life  *engine.Life
-	own   redis.UniversalClient
-	roams bool                 // another server may take the place of one that is gone
-	node  redis.ClusterOptions // the timeouts for a node's calls
+	life      *engine.Life
+	client    redis.UniversalClient
+	failsOver bool                 // another server takes over where one fails: behind a Sentinel, or in a Cluster
+	node      redis.ClusterOptions // the timeouts for a node's calls
 
-	hooks    []redis.Hook  // of the caller's client
-	evicting bool          // servers that may evict locks will do
-	moving   func()        // is told when servers may have changed places
-	limit    time.Duration // ownLimit; a test on a busy machine has more
+	hooks         []redis.Hook  // of the caller's client
+	allowEviction bool          // servers that may evict locks are used too
+	onReload      func()        // called when servers may have changed places
+	limit         time.Duration // ownLimit; a test on a busy machine has more
 
-	mapping engine.Shared // the attempt to get the map of slots
-	mapped  atomic.Bool   // there is one: to find a master asks nobody any more
+	slotsLookup engine.Shared // the attempt to read the map of slots
+	slotsKnown  atomic.Bool   // the map was read: to find a master asks nobody any more
 
-	mu     sync.Mutex
-	all    map[place]*batcher
-	outage outage // of the map
+	mu       sync.Mutex
+	batchers map[batcherKey]*batcher
+	outage   outage // of the map
 }
 
-// place is what a batcher is for.
-type place struct {
-	addr   string // in a Cluster
-	copied bool   // its calls wait for replicas; those that do not are not to wait for them
+// batcherKey says which calls a batcher is for.
+type batcherKey struct {
+	addr     string // in a Cluster
+	replicas bool   // its calls wait for replicas; other calls must not wait with them
 }
 
 // route is where a server sent a call that it did not take; the zero route
@@ -49,9 +49,9 @@ type route struct {
 	asking bool // there for this once: the slot is on its way
 }
 
-// suspicious is how long a server may be silent before we look whether another
-// has taken its place, and, for a call that may be sent again, ask it then.
-const suspicious = 500 * time.Millisecond
+// failoverTimeout is how long a server may be silent. Then we look whether another has
+// taken its place, and send a call again that may be sent twice.
+const failoverTimeout = 500 * time.Millisecond
 
 // replaceAfter is how old a batcher is at least that is replaced: at a server that refuses each
 // call few are open at a time.
@@ -68,17 +68,17 @@ const idleLimit = 30 * time.Minute
 const sentinelAddr = "FailoverClient"
 
 func (r *router) cluster() *redis.ClusterClient {
-	cluster, _ := r.own.(*redis.ClusterClient)
+	cluster, _ := r.client.(*redis.ClusterClient)
 	return cluster
 }
 
 // of returns the batcher to the server that owns key, or to where a server sent
-// the call. copied is for calls that wait for replicas.
-func (r *router) of(ctx context.Context, key string, to route, copied bool) (*batcher, error) {
+// the call. replicas is set for calls that wait for replicas.
+func (r *router) batcherFor(ctx context.Context, key string, to route, replicas bool) (*batcher, error) {
 	if r.life.Closed() {
 		return nil, driver.ErrClosed
 	}
-	client, addr, err := r.home(ctx, key)
+	client, addr, err := r.clientFor(ctx, key)
 	if err != nil {
 		return nil, err
 	}
@@ -87,38 +87,38 @@ func (r *router) of(ctx context.Context, key string, to route, copied bool) (*ba
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	at := place{addr, copied}
-	l := r.all[at]
-	if l == nil {
-		if r.all == nil {
-			r.all = map[place]*batcher{}
+	at := batcherKey{addr, replicas}
+	b := r.batchers[at]
+	if b == nil {
+		if r.batchers == nil {
+			r.batchers = map[batcherKey]*batcher{}
 		}
-		l = newBatcher(r.optionsAt(client, addr), !r.evicting)
-		l.bySlot, l.limit = addr != "", r.limit
-		l.hook(r.hooks)
-		r.all[at] = l
-		defer r.sweepLocked()
+		b = newBatcher(r.optionsAt(client, addr), !r.allowEviction)
+		b.bySlot, b.limit = addr != "", r.limit
+		b.hook(r.hooks)
+		r.batchers[at] = b
+		defer r.closeIdleLocked()
 	}
 	if addr != "" {
-		l.used = time.Now()
+		b.used = time.Now()
 	}
-	return l, nil
+	return b, nil
 }
 
-// sweepLocked closes the batchers that nobody uses, as to nodes that a Cluster no longer has.
-func (r *router) sweepLocked() {
-	for at, l := range r.all {
-		if at.addr != "" && time.Since(l.used) >= idleLimit {
-			delete(r.all, at)
-			r.life.Go(func(context.Context) { _ = l.close() })
+// closeIdleLocked closes the batchers that nobody uses, as to nodes that a Cluster no longer has.
+func (r *router) closeIdleLocked() {
+	for at, b := range r.batchers {
+		if at.addr != "" && time.Since(b.used) >= idleLimit {
+			delete(r.batchers, at)
+			r.life.Go(func(context.Context) { _ = b.close() })
 		}
 	}
 }
 
-// home returns go-redis's client of the server that owns key as far as we know
+// clientFor returns go-redis's client of the server that owns key as far as we know
 // and, in a Cluster, its address.
-func (r *router) home(ctx context.Context, key string) (client *redis.Client, addr string, err error) {
-	if client, ok := r.own.(*redis.Client); ok {
+func (r *router) clientFor(ctx context.Context, key string) (client *redis.Client, addr string, err error) {
+	if client, ok := r.client.(*redis.Client); ok {
 		return client, "", nil
 	}
 	if client, err = r.master(ctx, key); err != nil {
@@ -142,10 +142,10 @@ func (r *router) optionsAt(like *redis.Client, addr string) redis.Options {
 // only before there is a map of slots, and then not for longer than ctx: go-redis asks one
 // node after the other for it, each until it times out, whatever becomes of the caller.
 func (r *router) master(ctx context.Context, key string) (client *redis.Client, err error) {
-	if !r.mapped.Load() {
-		err = r.mapping.Do(ctx, r.life, func(context.Context) error {
+	if !r.slotsKnown.Load() {
+		err = r.slotsLookup.Do(ctx, r.life, func(context.Context) error {
 			_, err := r.cluster().MasterForKey(context.Background(), key)
-			r.mapped.Store(err == nil)
+			r.slotsKnown.Store(err == nil)
 			return err
 		})
 	}
@@ -161,24 +161,23 @@ func (r *router) master(ctx context.Context, key string) (client *redis.Client, 
 func (r *router) close() error {
 	r.mu.Lock()
 	var err error
-	for _, l := range r.all {
-		err = errors.Join(err, l.close())
+	for _, b := range r.batchers {
+		err = errors.Join(err, b.close())
 	}
 	r.mu.Unlock()
 	return err
 }
 
-// passing reports whether err, the fate of a call to l, is
-// a state that passes soon (a failover, a slot on its way, a server that is
-// starting), and where to send the call then. It sees to it that what is known
-// of the servers is asked for anew; that is done in the background.
-func (r *router) passing(err error, l *batcher) (to route, passing bool) {
+// transient reports whether err, which a call to b ended with, is about a state that passes
+// soon (a failover, a slot on its way, a server that is starting), and where to send the
+// call then. It has the servers' roles looked up again, in the background.
+func (r *router) transient(err error, b *batcher) (to route, transient bool) {
 	if !isAnswer(err) {
 		if !errors.Is(err, errNotSent) && !errors.Is(err, errNoAnswer) {
 			return route{}, false // the server is unfit
 		}
 		r.reload()
-		gone := errors.Is(err, errNotSent) && r.roams && !errors.Is(err, redis.ErrClosed)
+		gone := errors.Is(err, errNotSent) && r.failsOver && !errors.Is(err, redis.ErrClosed)
 		return route{}, gone || errors.Is(err, errNoAnswer) || errors.Is(err, errNoHandshake)
 	}
 	text := err.Error()
@@ -194,7 +193,7 @@ func (r *router) passing(err error, l *batcher) (to route, passing bool) {
 		if strings.Contains(text, state) {
 			r.reload()
 			if state == "READONLY " {
-				r.replace(l)
+				r.replace(b)
 			}
 			return route{}, true
 		}
@@ -202,23 +201,22 @@ func (r *router) passing(err error, l *batcher) (to route, passing bool) {
 	return route{}, false
 }
 
-// replace makes room for a new batcher in place of l, whose connections lead to what is
+// replace makes room for a new batcher in place of b, whose connections lead to what is
 // a replica by now. go-redis would keep those on which it had that answer in a pipeline.
-func (r *router) replace(l *batcher) {
+func (r *router) replace(b *batcher) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for at, one := range r.all {
-		if one == l && time.Since(l.made) >= replaceAfter && r.life.Go(func(ctx context.Context) { engine.Pause(ctx, drainLimit); _ = l.close() }) {
-			delete(r.all, at)
+	for at, one := range r.batchers {
+		if one == b && time.Since(b.created) >= replaceAfter && r.life.Go(func(ctx context.Context) { engine.Pause(ctx, drainLimit); _ = b.close() }) {
+			delete(r.batchers, at)
 		}
 	}
 }
 
-// reload has what is known of the servers asked for anew, and told to those
-// whom it concerns. It does not wait.
+// reload has the servers' roles looked up again, and the subscriber told. It does not wait.
 func (r *router) reload() {
 	r.refresh()
-	r.moving()
+	r.onReload()
 }
 
 func (r *router) refresh() {
@@ -259,23 +257,23 @@ type outage struct{ begun, seen time.Time }
 // it is silent, a second attempt finds out whether it was the connection that was
 // dead, and further ones would each take as long as the client's timeouts.
 func (r *router) resends(attempt int, first time.Time) bool {
-	return attempt == 0 || attempt < len(resendAfter) && (r.roams || time.Since(first) < resendLimit)
+	return attempt == 0 || attempt < len(resendAfter) && (r.failsOver || time.Since(first) < resendLimit)
 }
 
-// bears reports whether a call that l could not do since then may go on trying:
-// neither has it tried for too long, nor have others before it. Without the
-// latter bound, those who wait in line would do so one after the other, for a
-// server that is gone for good. A nil l is for calls that no batcher was found for.
-func (r *router) bears(l *batcher, since time.Time) bool {
-	if !r.roams {
+// mayStillWait reports whether a call that b could not do since then may go on trying:
+// neither it nor the outage has lasted outageLimit. Without the bound on the outage, those
+// who wait in line would try one after the other, for a server that is gone for good. A nil
+// b is for calls that no batcher was found for.
+func (r *router) mayStillWait(b *batcher, since time.Time) bool {
+	if !r.failsOver {
 		return false
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := &r.outage
-	if l != nil {
-		o = &l.outage
-		l.troubled.Store(true)
+	if b != nil {
+		o = &b.outage
+		b.inOutage.Store(true)
 	}
 	now := time.Now()
 	if now.Sub(o.seen) > outageLimit { // another one
@@ -285,22 +283,22 @@ func (r *router) bears(l *batcher, since time.Time) bool {
 	return now.Sub(o.begun) < outageLimit && now.Sub(since) < outageLimit
 }
 
-// recovered notes that l does calls again.
-func (r *router) recovered(l *batcher) {
+// recovered notes that b does calls again.
+func (r *router) recovered(b *batcher) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	l.troubled.Store(false)
-	l.outage, r.outage = outage{}, outage{}
+	b.inOutage.Store(false)
+	b.outage, r.outage = outage{}, outage{}
 }
 
-// suspecting returns a context for an attempt to do c. Where another server may take the
-// place of one that has fallen silent it ends after limit, but for a renewal, whose late
-// answer counts too; and what is known of the servers is asked for anew before.
-func (r *router) suspecting(ctx context.Context, c *call, limit time.Duration) (_ context.Context, stop func()) {
-	if !r.roams {
+// withFailoverTimeout returns a context for an attempt to do c. Where another server may take
+// over from a silent one, it ends after limit, except for a renewal, whose late answer
+// counts too; and the servers' roles are looked up again before that.
+func (r *router) withFailoverTimeout(ctx context.Context, c *call, limit time.Duration) (_ context.Context, stop func()) {
+	if !r.failsOver {
 		return ctx, func() {}
 	}
-	reload := time.AfterFunc(suspicious/2, r.reload)
+	reload := time.AfterFunc(failoverTimeout/2, r.reload)
 	cancel := func() {}
 	if !c.renews {
 		ctx, cancel = context.WithTimeout(ctx, limit)

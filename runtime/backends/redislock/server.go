@@ -13,21 +13,21 @@ import (
 
 // server is what a batcher and its standby know of their server.
 type server struct {
-	made   time.Time     // when the batcher was
-	bySlot bool          // it is a node of a Cluster, where a command's keys share a slot
-	asked  atomic.Bool   // it was asked about itself
-	single atomic.Bool   // it has all keys, by what it said last
-	limit  time.Duration // for the answer to a call that its caller sends
+	created time.Time     // when the batcher was
+	bySlot  bool          // it is a node of a Cluster, where a command's keys share a slot
+	asked   atomic.Bool   // it was asked about itself
+	single  atomic.Bool   // it has all keys, by what it said last
+	limit   time.Duration // for the answer to a call that its caller sends
 }
 
 // newBatcher returns a batcher to the server that o leads to. A wary one takes no
 // locks where the server may evict them.
-func newBatcher(o redis.Options, wary bool) *batcher {
-	b := &batcher{server: &server{made: time.Now()}}
+func newBatcher(o redis.Options, refuseEvicting bool) *batcher {
+	b := &batcher{server: &server{created: time.Now()}}
 	// Again: a client that was made has turned "no retries" into 0, which is the default,
 	// and has put a processor of its own into its options.
 	asking := *lockOptions(&o, 0)
-	asking.OnConnect = b.examine(o.OnConnect, wary)
+	asking.OnConnect = b.examine(o.OnConnect, refuseEvicting)
 	if asking.ConnMaxLifetime <= 0 || asking.ConnMaxLifetime+asking.ConnMaxLifetimeJitter > examinedFor {
 		asking.ConnMaxLifetime, asking.ConnMaxLifetimeJitter = examinedFor, 0
 	}

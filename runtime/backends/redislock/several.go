@@ -13,7 +13,7 @@ import (
 // lock has a call of its own all the same (see together.lua): only the first attempts are
 // made together, and what they leave open goes on as it does for a lock by itself.
 
-// mostTogether is how many calls take a server little beside suspicious.
+// mostTogether is how many calls take a server little beside failoverTimeout.
 const mostTogether = 8 * batchLimit
 
 // AcquireAll implements [driver.BatchAcquirer].
@@ -87,35 +87,35 @@ func (b *Backend) begin(ctx context.Context, calls []*call) {
 			continue
 		}
 		if err == nil { // else each would ask for the way in vain, one after the other
-			c.batcher, err = b.router.of(ctx, c.keys[0], route{}, false)
+			c.batcher, err = b.router.batcherFor(ctx, c.keys[0], route{}, false)
 		}
 		if c.failed = err; err == nil {
 			servers[c.batcher] = append(servers[c.batcher], c)
 		}
 	}
 	var work sync.WaitGroup
-	for l, some := range servers {
-		work.Go(func() { b.beginAt(ctx, l, some) })
+	for batcher, some := range servers {
+		work.Go(func() { b.beginAt(ctx, batcher, some) })
 	}
 	work.Wait()
 }
 
 // beginAt makes first attempts at one server.
-func (b *Backend) beginAt(ctx context.Context, l *batcher, calls []*call) {
-	if l.bySlot { // so that those of a slot stand in the same batches
+func (b *Backend) beginAt(ctx context.Context, batcher *batcher, calls []*call) {
+	if batcher.bySlot { // so that those of a slot stand in the same batches
 		slices.SortStableFunc(calls, func(x, y *call) int { return slot(x.keys[0]) - slot(y.keys[0]) })
 	}
 	first := calls[0]
-	ctx, stop := b.router.suspecting(ctx, first, suspicious*time.Duration(1+len(calls)/mostTogether))
+	ctx, stop := b.router.withFailoverTimeout(ctx, first, failoverTimeout*time.Duration(1+len(calls)/mostTogether))
 	defer stop()
 	if first.takes {
-		l.warm(b.life)
+		batcher.warm(b.life)
 	}
-	if first.takes && !l.asked.Load() { // it finds out whether the others may go together
-		first.failed = l.do(ctx, first)
+	if first.takes && !batcher.asked.Load() { // it finds out whether the others may go together
+		first.failed = batcher.do(ctx, first)
 		calls = calls[1:]
 	}
-	l.of(first).put(ctx, calls...)
+	batcher.of(first).put(ctx, calls...)
 	for _, c := range calls {
 		c.failed = c.wait(ctx)
 	}

@@ -115,7 +115,7 @@ func testClusterSeveral(t *testing.T, c *testserver.Cluster) {
 // tooMany reports whether n commands, or round trips, since begin are none or more than most. Those
 // that a machine is so late with that they are given up are sent again, and don't count.
 func tooMany(n, most int, begin time.Time) bool {
-	return n == 0 || n > most && meter.Since(begin) < suspicious
+	return n == 0 || n > most && meter.Since(begin) < failoverTimeout
 }
 
 // testClusterSpread takes a thousand keys without a tag, which are spread over the slots of

@@ -38,8 +38,8 @@ func (s *subscriber) hearSharded(ctx context.Context, w *waiter, channel string)
 		case *redis.Message:
 			w.notify()
 		default:
-			_, passing := s.router.passing(err, nil)
-			return passing || !isAnswer(err)
+			_, transient := s.router.transient(err, nil)
+			return transient || !isAnswer(err)
 		}
 	}
 }

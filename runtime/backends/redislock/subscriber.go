@@ -128,8 +128,8 @@ func (s *subscriber) confirm(ctx context.Context, t *topic) error {
 	}
 }
 
-// suspect has the connection tested: another server may have taken the place of its own.
-func (s *subscriber) suspect() {
+// testConnection has the connection tested: its server may have been replaced by another.
+func (s *subscriber) testConnection() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c := s.session; c != nil {
@@ -162,7 +162,7 @@ func (s *subscriber) run(ctx context.Context) {
 // whether the server has said anything on it.
 func (s *subscriber) connect(life context.Context) (stood bool) {
 	ctx, cancel := context.WithTimeout(life, confirmLimit)
-	like, addr, err := s.router.home(ctx, strconv.FormatUint(rand.Uint64(), 36)) // in a Cluster some master
+	like, addr, err := s.router.clientFor(ctx, strconv.FormatUint(rand.Uint64(), 36)) // in a Cluster some master
 	cancel()
 	if err != nil {
 		return false

@@ -50,7 +50,7 @@ func TestSubscriptionFollowsCalls(t *testing.T) {
 			return (&net.Dialer{}).DialContext(ctx, network, to.Load().(string))
 		}
 	})
-	b.router.roams = true // as behind Sentinels
+	b.router.failsOver = true // as behind Sentinels
 	grantOf(t, b, &driver.Acquisition{Key: newKey(t), ID: newID(), TTL: long, Tokens: 1})
 	a := &driver.Acquisition{Key: newKey(t), ID: newID()}
 	s := subscribe(t, b, a)

@@ -115,16 +115,16 @@ func TestClientsOfDepartedMastersClose(t *testing.T) {
 	for _, k := range keysAt(t, c, 1) {
 		keys = append(keys, k...)
 	}
-	use := func() map[place]*batcher {
+	use := func() map[batcherKey]*batcher {
 		for _, key := range keys {
 			_, held := acquireSoon(t, l, nil, key)
 			mustRelease(t, held)
 		}
 		b.router.mu.Lock()
 		defer b.router.mu.Unlock()
-		return maps.Clone(b.router.all)
+		return maps.Clone(b.router.batchers)
 	}
-	from := place{addr: c.NodeFor(keys[0]).Addr()}
+	from := batcherKey{addr: c.NodeFor(keys[0]).Addr()}
 	departed := use()[from]
 	next := c.Failover(t.Context(), c.NodeFor(keys[0]))
 	if all := use(); len(all) != 4 || all[from] != departed {
@@ -133,16 +133,16 @@ func TestClientsOfDepartedMastersClose(t *testing.T) {
 	// go-redis asks any node for its map, and one may not have heard of the failover yet.
 	eventually(t, gap, "the map names the new master", func() bool {
 		use()
-		_, addr, err := b.router.home(t.Context(), keys[0])
+		_, addr, err := b.router.clientFor(t.Context(), keys[0])
 		return err == nil && addr == next.Addr()
 	})
 	b.router.mu.Lock()
 	departed.used = time.Now().Add(-idleLimit)
 	b.router.mu.Unlock()
-	if _, err := b.router.of(t.Context(), keys[0], route{}, true); err != nil { // which makes one
+	if _, err := b.router.batcherFor(t.Context(), keys[0], route{}, true); err != nil { // which makes one
 		t.Fatal(err)
 	}
-	if all := use(); len(all) != 4 || all[from] != nil || all[place{addr: next.Addr()}] == nil {
+	if all := use(); len(all) != 4 || all[from] != nil || all[batcherKey{addr: next.Addr()}] == nil {
 		t.Errorf("batchers to %v", all)
 	}
 	for _, client := range []*redis.Client{departed.client, departed.standby.client} {

@@ -16,7 +16,7 @@ func TestRefusedTogetherAnswersAreRead(t *testing.T) {
 	t.Parallel()
 	addr := testserver.StartRedis(t).Addr()
 	b := newTestBackend(t, addr)
-	l, err := b.router.of(t.Context(), "a", route{}, false)
+	batcher, err := b.router.batcherFor(t.Context(), "a", route{}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func TestRefusedTogetherAnswersAreRead(t *testing.T) {
 	client := newClient(t, addr)
 	conn := client.Conn()
 	t.Cleanup(func() { _ = conn.Close() })
-	cmd := l.togetherCommand(calls)
+	cmd := batcher.togetherCommand(calls)
 	pong := redis.NewStringCmd(t.Context(), "echo", "mine")
 	pipe := conn.Pipeline()
 	_ = pipe.Process(t.Context(), cmd)
@@ -44,7 +44,7 @@ func TestRefusedTogetherAnswersAreRead(t *testing.T) {
 	if text := pong.Val(); text != "mine" {
 		t.Errorf("the next command was answered %q (%v)", text, pong.Err())
 	}
-	if refused := l.readTogether(calls, cmd); refused {
+	if refused := batcher.readTogether(calls, cmd); refused {
 		t.Errorf("taken for a refusal of the whole: %v", cmd.Err())
 	}
 	for _, c := range calls {
