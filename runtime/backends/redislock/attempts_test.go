@@ -43,8 +43,8 @@ func TestAnAttemptGivenUpChangesNoOther(t *testing.T) {
 		t.Fatalf("unanswered: %v, %v", unanswered, err)
 	}
 	<-late
-	if first.copied() != nil || c == first || c.copied() == nil {
-		t.Errorf("replicas: %v, then %v", first.copied(), c.copied())
+	if first.checkReplicas() != nil || c == first || c.checkReplicas() == nil {
+		t.Errorf("replicas: %v, then %v", first.checkReplicas(), c.checkReplicas())
 	}
 	if err := b.Undo(t.Context(), a); err != nil {
 		t.Error(err)

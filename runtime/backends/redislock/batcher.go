@@ -21,36 +21,37 @@ const (
 	// batchLimit is how many calls a batch carries at most.
 	batchLimit = 128
 
-	// A call is sent by its caller's own goroutine while the server answers promptly: to give it
-	// to another and to get it back wakes two threads, which costs a third of the client's CPU.
-	// Nothing ends such a call when its caller's context does, so it is short.
-	promptly = 10 * time.Millisecond
-	ownLimit = 50 * time.Millisecond
+	// While round trips take less than promptLimit, a call is sent directly, by its caller's own
+	// goroutine: to give it to another and to get it back wakes two threads, which costs a third
+	// of the client's CPU. Nothing ends a direct call when its caller's context does, so it takes
+	// directLimit at most.
+	promptLimit = 10 * time.Millisecond
+	directLimit = 50 * time.Millisecond
 )
 
 // batcher sends the calls of concurrent goroutines to one server. A call that finds
-// a slot free is sent at once, by its caller if the server is prompt and has a connection free;
+// a slot free is sent at once, directly if the server is prompt and has a connection free;
 // those that come while all are in use go together in the next batch.
 type batcher struct {
 	client  *redis.Client // its connections ask the server whether it is fit for locks, but for a standby's
 	standby *batcher      // for renewals, and for releases where client has no connection; it has none itself
 	warmed  atomic.Bool   // standby has had a connection, or is dialing one
-	prompt  atomic.Bool   // the last round trip was answered, and promptly
+	prompt  atomic.Bool   // the last round trip was answered within promptLimit
 
 	mu      sync.Mutex
 	waiting []*call
 	slots   int // in use
-	width   int // how many were in use when a batch was done: one more makes one connection more
+	conns   int // how many slots were in use, at most, when a batch was done: so many connections there are
 
 	*server
 
-	used     time.Time   // when it was asked for last, in a Cluster; under the router's mutex
+	used     time.Time   // when a call last asked for it, in a Cluster; under the router's mutex
 	outage   outage      // likewise
 	inOutage atomic.Bool // there is an outage
 }
 
-// of returns the one of b and its standby that does c.
-func (b *batcher) of(c *call) *batcher {
+// forCall returns the one of b and its standby that does c.
+func (b *batcher) forCall(c *call) *batcher {
 	if c.renews {
 		return b.standby
 	}
@@ -58,52 +59,50 @@ func (b *batcher) of(c *call) *batcher {
 }
 
 // do runs c, whose reply is there if it returns nil. It returns when ctx ends, or within
-// ownLimit after that: with errNotSent if c was not sent and will not be, else with errNoAnswer.
-// A server that was prompt and has fallen silent is an errNoAnswer after ownLimit.
+// directLimit after that: with errNotSent if c was not sent and will not be, else with errNoAnswer.
+// A server that was prompt and falls silent is an errNoAnswer after directLimit.
 func (b *batcher) do(ctx context.Context, c *call) error {
-	if ctx.Err() != nil || c.copies.want > 0 || !b.prompt.Load() || !b.takeSlot() {
-		b.put(ctx, c)
+	if ctx.Err() != nil || c.replicas.want > 0 || !b.prompt.Load() || !b.takeSlot() {
+		b.enqueue(ctx, c)
 		return c.wait(ctx)
 	}
-	defer b.leaveSlot()
+	defer b.releaseSlot()
 	c.ctx, c.done = ctx, make(chan struct{})
-	b.send(&ownContext{ctx, time.Now().Add(b.limit)}, []*call{c})
+	b.send(&directContext{ctx, time.Now().Add(b.directLimit)}, []*call{c})
 	if ended := ctx.Err(); ended != nil && c.err != nil {
 		return fmt.Errorf("%w: %w", c.err, ended)
 	}
 	return c.err
 }
 
-// ownContext is the context of a call that goes by its caller's own goroutine: ctx, with a
-// deadline for the answer. go-redis looks at Deadline before it reads and writes, and at Done
+// directContext is the context of a direct call: ctx, with a deadline for the answer. go-redis looks at Deadline before it reads and writes, and at Done
 // while it dials; so it needs no timer.
-type ownContext struct {
+type directContext struct {
 	context.Context
 	answer time.Time
 }
 
 // Deadline implements [context.Context].
-func (c *ownContext) Deadline() (time.Time, bool) {
+func (c *directContext) Deadline() (time.Time, bool) {
 	if d, ok := c.Context.Deadline(); ok && d.Before(c.answer) {
 		return d, true
 	}
 	return c.answer, true
 }
 
-// takeSlot takes a slot for a caller's own goroutine, if there is one with a connection and no
-// call waits.
+// takeSlot takes a slot for a direct call, if there is one with a connection and no call waits.
 func (b *batcher) takeSlot() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.slots >= b.width || len(b.waiting) > 0 {
+	if b.slots >= b.conns || len(b.waiting) > 0 {
 		return false
 	}
 	b.slots++
 	return true
 }
 
-// leaveSlot gives the slot up, or leaves it to the calls that have come meanwhile.
-func (b *batcher) leaveSlot() {
+// releaseSlot gives the slot up, or hands it to the calls that have come meanwhile.
+func (b *batcher) releaseSlot() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.waiting) > 0 {
@@ -113,9 +112,9 @@ func (b *batcher) leaveSlot() {
 	b.slots--
 }
 
-// put queues calls that are made at the same time, to go in as few batches as there can be.
-// Each is to be waited for. If ctx has ended it queues none.
-func (b *batcher) put(ctx context.Context, calls ...*call) {
+// enqueue queues calls that are made at the same time, to go in as few batches as possible.
+// The caller waits for each. If ctx has ended it queues none.
+func (b *batcher) enqueue(ctx context.Context, calls ...*call) {
 	for _, c := range calls {
 		c.ctx, c.done = ctx, make(chan struct{})
 	}
@@ -125,11 +124,11 @@ func (b *batcher) put(ctx context.Context, calls ...*call) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.waiting = append(b.waiting, calls...)
-	width := b.width + 1
-	if len(calls) > 1 { // they keep the server busy, whatever they come by: no connection more is made for them
-		width = max(1, b.width)
+	conns := b.conns + 1
+	if len(calls) > 1 { // a batch keeps the server busy on any connection, so none is added for it
+		conns = max(1, b.conns)
 	}
-	for n := 0; n < len(calls) && b.slots < min(width, batchSlots); n += batchLimit {
+	for n := 0; n < len(calls) && b.slots < min(conns, batchSlots); n += batchLimit {
 		b.slots++
 		go b.work()
 	}
@@ -146,7 +145,7 @@ func (c *call) wait(ctx context.Context) error {
 			return c.err
 		default:
 		}
-		if c.state.CompareAndSwap(pending, left) {
+		if c.state.CompareAndSwap(pending, abandoned) {
 			return fmt.Errorf("%w: %w", errNotSent, ctx.Err())
 		}
 		return fmt.Errorf("%w: %w", errNoAnswer, ctx.Err())
@@ -162,7 +161,7 @@ func (b *batcher) work() {
 		}
 		b.send(ctx, batch)
 		b.mu.Lock()
-		b.width = max(b.width, b.slots)
+		b.conns = max(b.conns, b.slots)
 		b.mu.Unlock()
 	}
 }
@@ -182,12 +181,12 @@ func (b *batcher) next() []*call {
 	return batch
 }
 
-// send runs calls, those again of which the server did not know the script, or that it
-// refused together: then it may be only one of their keys that it denies. Deadlines of ctx count,
-// and the client's timeouts.
+// send runs calls, and runs again those of which the server did not know the script, and those
+// that it refused together: it may deny only one of their keys. Deadlines of ctx count, and the
+// client's timeouts.
 func (b *batcher) send(ctx context.Context, calls []*call) {
-	live := slices.DeleteFunc(calls, func(c *call) bool { return c.state.Load() == left })
-	// Four rounds at most: together by hash, together whole, by itself by hash, by itself whole.
+	live := slices.DeleteFunc(calls, func(c *call) bool { return c.state.Load() == abandoned })
+	// Four rounds at most: together by hash, together by source, by itself by hash, by itself by source.
 	for try := 0; len(live) > 0 && try < 4; try++ {
 		var ended []*call
 		ended, live = b.round(ctx, live)
@@ -229,11 +228,11 @@ func (b *batcher) round(ctx context.Context, calls []*call) (ended, again []*cal
 	for _, c := range append(read, each...) {
 		var unfit *unfitError
 		switch {
-		case isUnknownScript(c.err) && !c.whole:
-			c.whole = true
+		case isUnknownScript(c.err) && !c.eval:
+			c.eval = true
 			again = append(again, c)
 		case errors.As(c.err, &unfit) && !c.takes && b.standby != nil:
-			// What the server has is freed whatever it may do to locks.
+			// A release must not depend on whether the server is fit for locks.
 			freed, left := b.standby.round(ctx, []*call{c})
 			ended, again = append(ended, freed...), append(again, left...)
 		default:
@@ -245,15 +244,15 @@ func (b *batcher) round(ctx context.Context, calls []*call) (ended, again []*cal
 
 // process sends cmds in one round trip.
 func (b *batcher) process(ctx context.Context, cmds []*redis.Cmd, each []*call) {
-	if len(cmds) == 0 { // all callers have left
+	if len(cmds) == 0 { // all callers have gone
 		return
 	}
 	begun := time.Now()
 	defer func() {
 		err := cmds[len(cmds)-1].Err()
-		b.prompt.Store((err == nil || isAnswer(err)) && time.Since(begun) < promptly)
+		b.prompt.Store((err == nil || isAnswer(err)) && time.Since(begun) < promptLimit)
 	}()
-	asks := slices.ContainsFunc(each, func(c *call) bool { return c.asking || c.copies.want > 0 })
+	asks := slices.ContainsFunc(each, func(c *call) bool { return c.asking || c.replicas.want > 0 })
 	if len(cmds) == 1 && !asks {
 		_ = b.client.Process(ctx, cmds[0])
 		return
@@ -270,8 +269,8 @@ func (b *batcher) process(ctx context.Context, cmds []*redis.Cmd, each []*call) 
 			_ = pipe.Process(ctx, redis.NewStatusCmd(ctx, "asking"))
 		}
 		_ = pipe.Process(ctx, cmd)
-		if c.copies.want > 0 { // about what its own connection wrote
-			c.waited = redis.NewIntCmd(ctx, "wait", c.copies.want, c.copies.within.Milliseconds())
+		if c.replicas.want > 0 { // about what its own connection wrote
+			c.waited = redis.NewIntCmd(ctx, "wait", c.replicas.want, c.replicas.within.Milliseconds())
 			_ = pipe.Process(ctx, c.waited)
 		}
 	}

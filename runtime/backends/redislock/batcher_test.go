@@ -20,7 +20,7 @@ import (
 func batcherTo(t *testing.T, wary bool, answer func(command []string) string) *batcher {
 	t.Helper()
 	b := newBatcher(*lockOptions(&redis.Options{Addr: stub(t, answer), ReadTimeout: soon}, 0), wary)
-	b.limit = soon
+	b.directLimit = soon
 	t.Cleanup(func() { _ = b.close() })
 	return b
 }
@@ -119,7 +119,7 @@ func TestBatchLosesItsConnection(t *testing.T) {
 			t.Parallel()
 			b := batcherTo(t, true, answer)
 			for range 2 {
-				calls := []*call{acquireCall(t, "a", newID()), releaseCall(t, "b", newID(), freeing{}), acquireCall(t, "c", newID())}
+				calls := []*call{acquireCall(t, "a", newID()), releaseCall(t, "b", newID(), releaseArgs{}), acquireCall(t, "c", newID())}
 				do(b, calls...)
 				for i, c := range calls {
 					if !errors.Is(c.err, errNoAnswer) && !errors.Is(c.err, errNotSent) {
@@ -177,7 +177,7 @@ func TestCallAtASilentServer(t *testing.T) {
 	for range batchSlots + 1 { // the last one finds no slot
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		begin := time.Now()
-		err := b.do(ctx, releaseCall(t, "a", newID(), freeing{}))
+		err := b.do(ctx, releaseCall(t, "a", newID(), releaseArgs{}))
 		if took := time.Since(begin); took > 150*time.Millisecond+meter.Since(begin) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v after %v", err, took)
 		}
@@ -203,7 +203,7 @@ func TestCallersFarAway(t *testing.T) {
 	})
 	// The first call waits for its answer until the last is at the server.
 	b := newBatcher(*lockOptions(&redis.Options{Addr: addr, ReadTimeout: batchSlots * soon}, 0), false)
-	b.limit = soon
+	b.directLimit = soon
 	t.Cleanup(func() { _ = b.close() })
 	for calls := range batchSlots {
 		answer := make(chan struct{})
@@ -216,7 +216,7 @@ func TestCallersFarAway(t *testing.T) {
 		defer answered()
 		for n := range int64(calls + 1) {
 			callers.Go(func() {
-				if err := b.do(t.Context(), releaseCall(t, newKey(t), newID(), freeing{})); err != nil {
+				if err := b.do(t.Context(), releaseCall(t, newKey(t), newID(), releaseArgs{})); err != nil {
 					t.Error(err)
 				}
 			})

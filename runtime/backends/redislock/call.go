@@ -15,18 +15,18 @@ import (
 // request is one script with its arguments. It does not change once it is sent: the next
 // attempt is made of it while one that was given up may still read it.
 type request struct {
-	script *script
-	keys   [4]string
-	args   [5]string
-	nkeys  int
-	nargs  int
-	copies copies
+	script   *script
+	keys     [4]string
+	args     [5]string
+	nkeys    int
+	nargs    int
+	replicas replicas
 
 	takes            bool          // a lock: a server that is unfit for locks refuses it
-	renews           bool          // a lease, by the standby
-	asks             bool          // and changes nothing, so that its outcome is never unknown
+	renews           bool          // a lease: the standby sends it
+	readOnly         bool          // it changes nothing, so its outcome is never unknown
 	tombstone        time.Duration // that it leaves
-	splits           bool          // its caller knows another way where keys are in two places
+	oneKeySuffices   bool          // while a slot moves, the lock's own key is enough: see withOneKey
 	waitsForFailover bool          // its caller may wait until another server has taken over
 }
 
@@ -34,10 +34,10 @@ type request struct {
 type call struct {
 	request
 	asking bool // the server was named by an ASK
-	whole  bool // with its script, which the server does not know
+	eval   bool // by EVAL, because the server does not know the script's hash
 	alone  bool // not in one command with others: the server refused them together
 
-	state  atomic.Int32 // pending, encoded or left
+	state  atomic.Int32 // pending, encoded or abandoned
 	mark   *sentMark    // of the command that it is sent with
 	reply  reply
 	err    error
@@ -65,9 +65,9 @@ func (c *call) with(args ...string) *call {
 }
 
 const (
-	pending int32 = iota
-	encoded       // it may have been sent
-	left          // its caller has gone, and it is not sent
+	pending   int32 = iota
+	encoded         // it may have been sent
+	abandoned       // its caller has gone, and it is not sent
 )
 
 var (
@@ -85,20 +85,20 @@ var (
 // sent returns the instant from before c was sent.
 func (c *call) sent() driver.Instant { return *c.mark.at.Load() }
 
-// doubtful reports whether err, which c ended with, leaves open what an attempt has done: it had
-// no answer, or a hook has sent it more than once, and only the last answer is known.
-func (c *call) doubtful(err error) bool {
-	return errors.Is(err, errNoAnswer) || (err == nil || isAnswer(err)) && c.mark != nil && c.mark.again.Load()
+// outcomeUnknown reports whether c, which ended with err, may have done more than its answer
+// says: it had no answer, or a hook has sent it more than once, and only the last answer is known.
+func (c *call) outcomeUnknown(err error) bool {
+	return errors.Is(err, errNoAnswer) || (err == nil || isAnswer(err)) && c.mark != nil && c.mark.resent.Load()
 }
 
 // sentMark knows whether a command was sent, and when. go-redis does not tell, so the
 // mark stands for the script in the command: go-redis asks it for its bytes when it encodes
 // the command, just before it writes to the connection.
 type sentMark struct {
-	arg   string // what the server gets
-	call  *call  // that the command is for, or nil if it is for several
-	at    atomic.Pointer[driver.Instant]
-	again atomic.Bool // a hook has sent it more than once
+	arg    string // what the server gets
+	call   *call  // that the command is for, or nil if it is for several
+	at     atomic.Pointer[driver.Instant]
+	resent atomic.Bool // a hook has sent it more than once
 }
 
 // MarshalBinary implements [encoding.BinaryMarshaler]. It fails if the caller has gone
@@ -110,7 +110,7 @@ func (m *sentMark) MarshalBinary() ([]byte, error) {
 	}
 	now := driver.Now()
 	if !m.at.CompareAndSwap(nil, &now) {
-		m.again.Store(true)
+		m.resent.Store(true)
 	}
 	return []byte(m.arg), nil
 }
@@ -141,7 +141,7 @@ func (c *call) encode() bool {
 // command returns c as a command to a node of a Cluster, or a server by itself.
 func (c *call) command(cluster bool) []any {
 	c.mark = &sentMark{call: c}
-	all := c.script.at(cluster).command(make([]any, 0, 3+c.nkeys+c.nargs), c.mark, c.whole, c.nkeys)
+	all := c.script.at(cluster).command(make([]any, 0, 3+c.nkeys+c.nargs), c.mark, c.eval, c.nkeys)
 	for _, k := range c.keys[:c.nkeys] {
 		all = append(all, k)
 	}

@@ -173,7 +173,7 @@ func TestCancelAtRandomInstants(t *testing.T) {
 func TestBackendCallsEndWithTheirContext(t *testing.T) {
 	server := testserver.StartRedis(t)
 	b := newTestBackend(t, server.Addr())
-	b.router.limit = ownLimit
+	b.router.directLimit = directLimit
 	a := &driver.Acquisition{Key: "held", ID: newID(), TTL: time.Minute, Tokens: 1}
 	held, err := b.Acquire(t.Context(), a)
 	if err != nil {
@@ -329,8 +329,8 @@ func TestConnectionOfACallThatIsNotSent(t *testing.T) {
 	t.Parallel()
 	client := newClient(t, testserver.Redis(t), func(o *redis.Options) { o.WriteBufferSize = 64 })
 	for range 3 {
-		c := releaseCall(t, strings.Repeat("k", 1000), newID(), freeing{})
-		c.state.Store(left)
+		c := releaseCall(t, strings.Repeat("k", 1000), newID(), releaseArgs{})
+		c.state.Store(abandoned)
 		if err := client.Do(t.Context(), c.command(false)...).Err(); err == nil {
 			t.Error("it was sent")
 		}

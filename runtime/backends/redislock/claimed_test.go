@@ -40,11 +40,11 @@ func TestCallWhoseCallerLeftIsNotSent(t *testing.T) {
 			if err := b.client.Ping(t.Context()).Err(); err != nil {
 				t.Fatal(err)
 			}
-			calls := []*call{releaseCall(t, "a", newID(), freeing{}), releaseCall(t, "b", gone, freeing{}), releaseCall(t, "c", newID(), freeing{})}
+			calls := []*call{releaseCall(t, "a", newID(), releaseArgs{}), releaseCall(t, "b", gone, releaseArgs{}), releaseCall(t, "c", newID(), releaseArgs{})}
 			for _, c := range calls {
 				c.done = make(chan struct{})
 			}
-			calls[1].state.Store(left) // as do does, which returns errNotSent then
+			calls[1].state.Store(abandoned) // as do does, which returns errNotSent then
 			b.round(t.Context(), slices.Clone(calls))
 			if sent.Load() {
 				t.Error("it was sent")
@@ -59,7 +59,7 @@ func TestCallWhoseCallerLeftIsNotSent(t *testing.T) {
 }
 
 // After a restart the server knows no script, and it may refuse calls together for one of
-// their keys: each is sent by itself then, and whole.
+// their keys: each is sent by itself then, and by its source.
 func TestUnknownScriptsAndADeniedKey(t *testing.T) {
 	t.Parallel()
 	b := batcherTo(t, false, func(args []string) string {
@@ -76,7 +76,7 @@ func TestUnknownScriptsAndADeniedKey(t *testing.T) {
 	if err := b.client.Ping(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	calls := []*call{acquireCallOf(t, &driver.Acquisition{Key: "a", ID: newID(), TTL: 1e9, Tokens: 1}), releaseCall(t, "b", newID(), freeing{})}
+	calls := []*call{acquireCallOf(t, &driver.Acquisition{Key: "a", ID: newID(), TTL: 1e9, Tokens: 1}), releaseCall(t, "b", newID(), releaseArgs{})}
 	for _, c := range calls {
 		c.done = make(chan struct{})
 	}

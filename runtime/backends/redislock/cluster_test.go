@@ -323,7 +323,7 @@ func TestClusterHungNodes(t *testing.T) {
 	t.Parallel()
 	c := testserver.StartCluster(t)
 	one, other := clusterBackend(t, c), clusterBackend(t, c)
-	one.router.limit, other.router.limit = ownLimit, ownLimit
+	one.router.directLimit, other.router.directLimit = directLimit, directLimit
 	cold, warmed := lockerOn(t, one), lockerOn(t, other)
 	for _, keys := range keysAt(t, c, 1) {
 		_, held := acquire(t, warmed, nil, keys[0])

@@ -126,7 +126,7 @@ func openSentinel(o *redis.FailoverOptions, options []Options) *Backend {
 	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = pool, 0, 0, 0
 	o.PipelinePoolSize = -1
 	o.PushNotificationProcessor = nil
-	o.ReadTimeout, o.WriteTimeout = bounded(o.ReadTimeout)+b.copies().within, bounded(o.WriteTimeout)
+	o.ReadTimeout, o.WriteTimeout = bounded(o.ReadTimeout)+b.replicas().within, bounded(o.WriteTimeout)
 	return b.use(redis.NewFailoverClient(o))
 }
 

@@ -39,8 +39,8 @@ func (b *batcher) examine(theirs func(context.Context, *redis.Conn) error, refus
 			return &unfitError{err.Error()} // a script of many words would get another answer
 		}
 		facts, about := factsOf(memory), factsOf(server)
-		b.single.Store(hasAllKeys(facts, about))
-		b.asked.Store(true)
+		b.allKeys.Store(hasAllKeys(facts, about))
+		b.examined.Store(true)
 		if about["redis_mode"] == "cluster" && !b.bySlot {
 			if err := hasSlots(ctx, conn); err != nil {
 				return err
@@ -105,7 +105,7 @@ func (b *Backend) Ping(ctx context.Context) error {
 		return b.unusable
 	}
 	c := pingScript.on(pingKey)
-	c.takes, c.asks = true, true
+	c.takes, c.readOnly = true, true
 	_, _, err := b.run(ctx, c)
 	return err
 }

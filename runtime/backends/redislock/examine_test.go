@@ -46,7 +46,7 @@ func TestTogetherOnlyAtOneServer(t *testing.T) {
 			return freed
 		})
 		do(s, acquireCall(t, "a", newID()))
-		calls := []*call{acquireCall(t, "a", newID()), releaseCall(t, "b", newID(), freeing{})}
+		calls := []*call{acquireCall(t, "a", newID()), releaseCall(t, "b", newID(), releaseArgs{})}
 		do(s, calls...)
 		for _, c := range calls {
 			if c.err != nil || c.reply.number() != 1 {
@@ -85,7 +85,7 @@ func TestTogetherRefused(t *testing.T) {
 		})
 		do(s, acquireCall(t, "a", newID()))
 		for range 3 {
-			calls := []*call{acquireCall(t, "a", newID()), releaseCall(t, "b", newID(), freeing{})}
+			calls := []*call{acquireCall(t, "a", newID()), releaseCall(t, "b", newID(), releaseArgs{})}
 			do(s, calls...)
 			for _, c := range calls {
 				if c.err != nil || c.reply.number() != 1 {

@@ -32,7 +32,7 @@ func (b store) Swap(ctx context.Context, w record.Write) (record.Answer, error) 
 	}
 	swap := swapScript.on(w.Key).with(cmp.Or(w.Seen, "-"), next, ms(w.Lasts), tidings(w))
 	if swap.renews, swap.takes = w.Renews, w.Takes; w.Takes {
-		swap.copies, swap.waitsForFailover = b.copies(), w.Waits
+		swap.replicas, swap.waitsForFailover = b.replicas(), w.Waits
 	}
 	c, unanswered, err := b.run(ctx, swap)
 	a := record.Answer{MayHaveRun: unanswered && !w.Look}
@@ -41,11 +41,11 @@ func (b store) Swap(ctx context.Context, w record.Write) (record.Answer, error) 
 	}
 	numbers, value := c.reply.list()
 	if len(numbers) != 2 {
-		return a, c.reply.senseless()
+		return a, c.reply.malformed()
 	}
 	a.Done, a.Now, a.Value = numbers[0] == 1, record.Time(numbers[1]), value
 	if a.Done {
-		err = c.copied()
+		err = c.checkReplicas()
 		a.MayHaveRun = a.MayHaveRun || err != nil
 	}
 	return a, err

@@ -14,22 +14,22 @@ type lease struct {
 	backend    *Backend
 	keys       keys
 	id         string
-	first      uint64
-	n          uint64 // of tokens to use
-	reserved   uint64 // of tokens at the server
+	firstToken uint64
+	tokens     uint64 // how many the holds on it may use
+	reserved   uint64 // how many the server has reserved
 	wanted     atomic.Bool
-	asked      time.Duration // by the acquisition
+	acquireTTL time.Duration // the ttl that the acquisition asked for
 	ttl        atomic.Int64  // of the last renewal, ns
 	deadline   engine.Deadline
 	unanswered bool        // some attempt to acquire had no answer: a copy may yet arrive
 	entry      string      // what such a copy may have put in line, once the lease was over, or ""
-	freed      atomic.Bool // perhaps: some attempt to release had no answer
+	mayBeFreed atomic.Bool // some attempt to release had no answer
 }
 
 func newLease(b *Backend, k keys, a *driver.Acquisition, first uint64) *lease {
 	l := &lease{
-		backend: b, keys: k, id: a.ID, asked: a.TTL, unanswered: a.MayHaveRun,
-		first: first, n: a.Tokens, reserved: a.Tokens,
+		backend: b, keys: k, id: a.ID, acquireTTL: a.TTL, unanswered: a.MayHaveRun,
+		firstToken: first, tokens: a.Tokens, reserved: a.Tokens,
 	}
 	if a.MayHaveRun && a.Queue {
 		l.entry = queueEntry(a)
@@ -45,7 +45,7 @@ func (l *lease) Term() time.Duration { return time.Duration(l.ttl.Load()) }
 // Wanted implements [driver.WantedLease].
 func (l *lease) Wanted() bool { return l.wanted.Load() }
 
-func (l *lease) Tokens() (first, n uint64) { return l.first, l.n }
+func (l *lease) Tokens() (first, n uint64) { return l.firstToken, l.tokens }
 
 // extend moves the deadline to ttl after sent, and never back: the script
 // shortens no lease, and answers may come out of order.

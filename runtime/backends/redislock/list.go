@@ -136,7 +136,7 @@ func (b *Backend) Break(ctx context.Context, key, id string) error {
 	if err != nil {
 		return err
 	}
-	c, unanswered, err := b.run(ctx, freeing{}.call(k, id))
+	c, unanswered, err := b.run(ctx, releaseArgs{}.call(k, id))
 	if err == nil && c.reply.number() == 0 && !unanswered {
 		err = fmt.Errorf("%w: %s does not hold %s", driver.ErrLost, id, key)
 	}

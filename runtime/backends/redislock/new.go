@@ -32,7 +32,7 @@ func New(client redis.UniversalClient, options ...Options) *Backend {
 		o := *c.Options()
 		o.Dialer = b.dialing(o.Dialer)
 		b.router.hooks = append([]redis.Hook{newBridge(c)}, b.router.hooks...)
-		return b.use(redis.NewClient(lockOptions(&o, b.copies().within)))
+		return b.use(redis.NewClient(lockOptions(&o, b.replicas().within)))
 	case *redis.ClusterClient:
 		if c == nil {
 			return b.refuse("New got a nil *redis.ClusterClient; make it with redis.NewClusterClient")
@@ -42,7 +42,7 @@ func New(client redis.UniversalClient, options ...Options) *Backend {
 			o.Dialer = redis.NewDialer(&redis.Options{DialTimeout: o.DialTimeout, TLSConfig: o.TLSConfig})
 		}
 		o.Dialer = b.dialing(o.Dialer)
-		b.router.node = clusterOptions(o, b.copies().within)
+		b.router.node = clusterOptions(o, b.replicas().within)
 		return b.use(redis.NewClusterClient(slotMapOptions(b.router.node)))
 	case *redis.Ring:
 		return b.refuse("New got a *redis.Ring, whose servers know nothing of each other: a lock would be on another server as soon as one is away; " +
@@ -59,7 +59,7 @@ func newBackend(options []Options) *Backend {
 	for _, o := range options {
 		b.options = o
 	}
-	b.router = router{life: life, allowEviction: b.options.AllowEviction, hooks: b.options.Hooks, limit: ownLimit}
+	b.router = router{life: life, allowEviction: b.options.AllowEviction, hooks: b.options.Hooks, directLimit: directLimit}
 	return b
 }
 

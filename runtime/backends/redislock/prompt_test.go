@@ -43,14 +43,14 @@ func TestCallsOfTheirCallers(t *testing.T) {
 	var slow atomic.Bool
 	b := batcherTo(t, false, func([]string) string {
 		if slow.Load() {
-			time.Sleep(2 * promptly)
+			time.Sleep(2 * promptLimit)
 		}
 		return freed
 	})
 	var by callers
 	b.client.AddHook(&by)
 	send := func() {
-		if err := b.do(t.Context(), releaseCall(t, "a", newID(), freeing{})); err != nil {
+		if err := b.do(t.Context(), releaseCall(t, "a", newID(), releaseArgs{})); err != nil {
 			t.Error(err)
 		}
 	}
@@ -75,7 +75,7 @@ func TestCallsOfTheirCallers(t *testing.T) {
 // who would ask again on another connection.
 func TestPromptServerFallsSilent(t *testing.T) {
 	t.Parallel()
-	const limit = 10 * ownLimit // a timer for the caller is late on a busy machine
+	const limit = 10 * directLimit // a timer for the caller is late on a busy machine
 	for name, gives := range map[string]func(context.Context) (context.Context, context.CancelFunc){
 		"a caller who gives up": func(ctx context.Context) (context.Context, context.CancelFunc) {
 			ctx, cancel := context.WithCancel(ctx)
@@ -95,15 +95,15 @@ func TestPromptServerFallsSilent(t *testing.T) {
 				return freed
 			})
 			defer close(silence)
-			_ = b.do(t.Context(), releaseCall(t, "a", newID(), freeing{}))
+			_ = b.do(t.Context(), releaseCall(t, "a", newID(), releaseArgs{}))
 			resting(t, b)
 			b.prompt.Store(true) // also on a machine that was busy
-			b.limit = limit
+			b.directLimit = limit
 			silent.Store(true)
 			ctx, cancel := gives(t.Context())
 			defer cancel()
 			begin := time.Now()
-			err := b.do(ctx, releaseCall(t, "a", newID(), freeing{}))
+			err := b.do(ctx, releaseCall(t, "a", newID(), releaseArgs{}))
 			if took := time.Since(begin); took > limit+meter.Since(begin)+20*time.Millisecond {
 				t.Errorf("it took %v", took)
 			}
@@ -134,7 +134,7 @@ func TestSlotOfACallerIsPassedOn(t *testing.T) {
 	send := func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), soon)
 		defer cancel()
-		return b.do(ctx, releaseCall(t, "a", newID(), freeing{}))
+		return b.do(ctx, releaseCall(t, "a", newID(), releaseArgs{}))
 	}
 	if err := send(); err != nil {
 		t.Fatal(err)
@@ -142,7 +142,7 @@ func TestSlotOfACallerIsPassedOn(t *testing.T) {
 	resting(t, b)
 	b.prompt.Store(true)
 	b.mu.Lock()
-	b.width = batchSlots
+	b.conns = batchSlots
 	b.mu.Unlock()
 	held.Store(true)
 	var all sync.WaitGroup
@@ -185,11 +185,11 @@ func TestLostConnectionIsNotPrompt(t *testing.T) {
 		}
 		return freed
 	})
-	_ = b.do(t.Context(), releaseCall(t, "a", newID(), freeing{}))
+	_ = b.do(t.Context(), releaseCall(t, "a", newID(), releaseArgs{}))
 	resting(t, b)
 	b.prompt.Store(true) // also on a machine that was busy
 	hangsUp.Store(true)
-	if err := b.do(t.Context(), releaseCall(t, "a", newID(), freeing{})); !errors.Is(err, errNoAnswer) {
+	if err := b.do(t.Context(), releaseCall(t, "a", newID(), releaseArgs{})); !errors.Is(err, errNoAnswer) {
 		t.Errorf("err = %v", err)
 	}
 	if b.prompt.Load() {

@@ -28,7 +28,7 @@ func (b *Backend) RaiseToken(ctx context.Context, held driver.Lease, least uint6
 	if err != nil {
 		return err
 	}
-	return c.reply.owned()
+	return c.reply.checkOwned()
 }
 
 // errReplaced is why a Backend that another server may answer for has no incarnation.

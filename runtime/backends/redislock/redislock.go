@@ -101,14 +101,14 @@ func (b *Backend) attemptAcquire(ctx context.Context, k keys, a *driver.Acquisit
 	case c.reply.value == "undone":
 		return nil, nil, errors.New("the acquisition was undone already")
 	default:
-		return nil, nil, c.reply.senseless()
+		return nil, nil, c.reply.malformed()
 	}
-	if err := b.confirm(ctx, a, c); err != nil {
+	if err := b.requireReplicas(ctx, a, c); err != nil {
 		return nil, nil, err
 	}
 	l := newLease(b, k, a, uint64(c.reply.number()))
 	if w != nil && w.afterRedisson() {
-		l.n = 1 // as holdOnce
+		l.tokens = 1 // as a grant with holdOnce
 	}
 	l.extend(c.sent(), a.TTL)
 	return l, nil, nil
@@ -125,7 +125,7 @@ func (b *Backend) acquire(k keys, a *driver.Acquisition, w *waiter) *call {
 		tokens = strconv.FormatUint(a.Tokens, 10)
 	}
 	c := acquireScript.on(k.lock, k.queue, k.token, k.undone(a.ID)).with(a.ID, ms(a.TTL), tokens, entry, since)
-	c.takes, c.copies, c.waitsForFailover = true, b.copies(), a.Queue
+	c.takes, c.replicas, c.waitsForFailover = true, b.replicas(), a.Queue
 	return c
 }
 
@@ -139,15 +139,15 @@ func (b *Backend) run(ctx context.Context, first *call) (c *call, unanswered boo
 	for attempt := 0; ; attempt++ {
 		var batcher *batcher
 		batcher, err = b.attempt(ctx, c, to, attempt)
-		unanswered = unanswered || c.doubtful(err)
+		unanswered = unanswered || c.outcomeUnknown(err)
 		switch {
 		case err == nil:
 			if batcher.inOutage.Load() {
 				b.router.recovered(batcher)
 			}
 			return c, unanswered, nil
-		case c.splits && isApart(err):
-			if request, err = b.ofOwnKey(ctx, request); err == nil {
+		case c.oneKeySuffices && isSlotMoving(err):
+			if request, err = b.withOneKey(ctx, request); err == nil {
 				attempt, to, c = -1, route{}, &call{request: request}
 				continue
 			}
@@ -161,7 +161,7 @@ func (b *Backend) run(ctx context.Context, first *call) (c *call, unanswered boo
 		if err = b.advised(batcher, err); unanswered && !errors.Is(err, errNoAnswer) {
 			err = fmt.Errorf("an earlier attempt had no answer: %w", err)
 		}
-		if unanswered && !first.asks {
+		if unanswered && !first.readOnly {
 			err = fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
 		}
 		return nil, unanswered, err
@@ -174,14 +174,14 @@ func (b *Backend) attempt(ctx context.Context, c *call, to route, n int) (*batch
 	if c.batcher != nil || c.failed != nil {
 		return c.batcher, c.failed
 	}
-	batcher, err := b.router.batcherFor(ctx, c.keys[0], to, c.copies.want > 0)
+	batcher, err := b.router.batcherFor(ctx, c.keys[0], to, c.replicas.want > 0)
 	if err != nil {
 		return nil, err
 	}
-	ctx, stop := b.router.withFailoverTimeout(ctx, c, failoverTimeout<<min(n, 1)+c.copies.within)
+	ctx, stop := b.router.withFailoverTimeout(ctx, c, failoverTimeout<<min(n, 1)+c.replicas.within)
 	defer stop()
 	if c.takes {
 		batcher.warm(b.life)
 	}
-	return batcher, batcher.of(c).do(ctx, c)
+	return batcher, batcher.forCall(c).do(ctx, c)
 }

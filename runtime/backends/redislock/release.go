@@ -11,13 +11,13 @@ import (
 )
 
 func (l *lease) Release(ctx context.Context, last uint64) error {
-	return l.release(ctx, l.freeing(last))
+	return l.release(ctx, l.releaseCall(last))
 }
 
-// freeing returns the call that frees l, of which nobody is told any more that it is wanted.
-func (l *lease) freeing(last uint64) *call {
+// releaseCall returns the call that frees l. From then on nobody is told that l is wanted.
+func (l *lease) releaseCall(last uint64) *call {
 	l.backend.subscriber.forget(l.id)
-	f := freeing{entry: l.entry, unanswered: l.unanswered, ttl: l.asked}
+	f := releaseArgs{entry: l.entry, unanswered: l.unanswered, ttl: l.acquireTTL}
 	if l.reserved > 1 { // a lone token is the one that was reserved
 		f.last = strconv.FormatUint(last, 10)
 	}
@@ -25,13 +25,13 @@ func (l *lease) freeing(last uint64) *call {
 }
 
 func (l *lease) release(ctx context.Context, first *call) error {
-	freedBefore := l.freed.Load()
+	freedBefore := l.mayBeFreed.Load()
 	c, unanswered, err := l.backend.run(ctx, first)
 	if unanswered {
-		l.freed.Store(true)
+		l.mayBeFreed.Store(true)
 	}
 	if err == nil {
-		err = c.reply.owned()
+		err = c.reply.checkOwned()
 	}
 	switch {
 	case errors.Is(err, driver.ErrConflict):
@@ -52,7 +52,7 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	if a.Mode.Kind != 0 {
 		return b.kinds.Undo(ctx, a)
 	}
-	f := freeing{last: "-" + strconv.FormatUint(a.Tokens, 10), entry: queueEntry(a), unanswered: a.MayHaveRun, ttl: a.TTL}
+	f := releaseArgs{last: "-" + strconv.FormatUint(a.Tokens, 10), entry: queueEntry(a), unanswered: a.MayHaveRun, ttl: a.TTL}
 	_, _, err = b.run(ctx, f.call(k, a.ID))
 	if errors.Is(err, driver.ErrConflict) {
 		return nil // something else is at the key, and the rest was undone
@@ -64,8 +64,8 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 // answer may still reach the server and must find itself undone.
 const straggler = time.Minute
 
-// freeing is what release.lua is told beside the lock and its owner.
-type freeing struct {
+// releaseArgs is what release.lua is told beside the lock and its owner.
+type releaseArgs struct {
 	last       string // token used, "-<n>" if none of n was, "" if it is the one reserved
 	entry      string // in the queue, to take out, or ""
 	unanswered bool   // an attempt to acquire may still arrive
@@ -73,15 +73,15 @@ type freeing struct {
 }
 
 // call returns the call that frees k of id.
-func (f freeing) call(k keys, id string) *call {
+func (f releaseArgs) call(k keys, id string) *call {
 	if !f.unanswered {
 		c := releaseScript.on(k.lock, k.queue, k.token).with(id, k.channel, f.last, f.entry)
-		c.splits = true
+		c.oneKeySuffices = true
 		return c
 	}
 	tombstone := f.ttl + straggler
 	c := releaseScript.on(k.lock, k.queue, k.token, k.undone(id)).with(id, k.channel, f.last, f.entry, ms(tombstone))
-	c.splits, c.tombstone = true, tombstone
+	c.oneKeySuffices, c.tombstone = true, tombstone
 	return c
 }
 
@@ -91,14 +91,14 @@ func (f freeing) call(k keys, id string) *call {
 // to where that key is. So a lock is freed and renewed by its own key; it can't be
 // taken until all of it has arrived.
 
-// isApart reports whether err says that some keys of a call are elsewhere.
-func isApart(err error) bool { return strings.Contains(err.Error(), "TRYAGAIN ") }
+// isSlotMoving reports whether err says that some keys of a call are elsewhere.
+func isSlotMoving(err error) bool { return strings.Contains(err.Error(), "TRYAGAIN ") }
 
-// ofOwnKey returns the request to do r, a release, an undo or a renewal, by the lock's own key. What
-// stands at the other keys then ends by itself: nobody in the queue is told, but asks again within a
-// second, and unused tokens are not given back.
-func (b *Backend) ofOwnKey(ctx context.Context, r request) (request, error) {
-	r.nkeys, r.splits = 1, false
+// withOneKey returns r, a release, an undo or a renewal, with the lock's own key alone. What is
+// at the other keys expires: nobody in the queue is told, but asks again within a second, and
+// unused tokens are not given back.
+func (b *Backend) withOneKey(ctx context.Context, r request) (request, error) {
+	r.nkeys, r.oneKeySuffices = 1, false
 	if r.tombstone == 0 {
 		return r, nil
 	}

@@ -16,18 +16,18 @@ func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []ti
 }
 
 func (b *Backend) renewMutexes(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
-	errs, began := make([]error, len(leases)), make([]*call, len(leases))
+	errs, firsts := make([]error, len(leases)), make([]*call, len(leases))
 	for i, l := range leases {
-		began[i] = l.(*lease).renewal(ttls[i])
+		firsts[i] = l.(*lease).renewCall(ttls[i])
 	}
-	b.each(ctx, began, func(i int) { errs[i] = leases[i].(*lease).renew(ctx, ttls[i], began[i]) })
+	b.forEach(ctx, firsts, func(i int) { errs[i] = leases[i].(*lease).renew(ctx, ttls[i], firsts[i]) })
 	return errs
 }
 
-// renewal returns the call that renews l.
-func (l *lease) renewal(ttl time.Duration) *call {
+// renewCall returns the call that renews l.
+func (l *lease) renewCall(ttl time.Duration) *call {
 	c := renewScript.on(l.keys.lock, l.keys.token).with(l.id, ms(ttl))
-	c.renews, c.splits = true, true
+	c.renews, c.oneKeySuffices = true, true
 	return c
 }
 
@@ -35,7 +35,7 @@ func (l *lease) renewal(ttl time.Duration) *call {
 func (l *lease) renew(ctx context.Context, ttl time.Duration, first *call) error {
 	c, _, err := l.backend.run(ctx, first)
 	if err == nil {
-		err = c.reply.owned()
+		err = c.reply.checkOwned()
 	}
 	if errors.Is(err, driver.ErrLost) {
 		l.backend.subscriber.forget(l.id)

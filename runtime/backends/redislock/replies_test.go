@@ -134,7 +134,7 @@ func TestUndoOvertakesAcquire(t *testing.T) {
 	t.Parallel()
 	server, p := proxied(t)
 	l, key := newLocker(t, p.Addr()), newKey(t)
-	p.Delay(faultproxy.Requests, promptly) // so that calls end with their contexts, and are not sent again
+	p.Delay(faultproxy.Requests, promptLimit) // so that calls end with their contexts, and are not sent again
 	warm(t, l)
 	late := p.Late(acquires(key))
 	undone := p.Late(releases(key))
@@ -258,7 +258,7 @@ func TestReleaseIsCalledAgain(t *testing.T) {
 	t.Parallel()
 	server, p := proxied(t)
 	b, key := newTestBackend(t, p.Addr()), newKey(t)
-	p.Delay(faultproxy.Requests, promptly) // so that the call ends with its context
+	p.Delay(faultproxy.Requests, promptLimit) // so that the call ends with its context
 	lease, first := grantOf(t, b, &driver.Acquisition{Key: key, ID: newID(), TTL: long, Tokens: 1})
 	p.Hole(faultproxy.Replies)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -26,7 +26,7 @@ type router struct {
 	hooks         []redis.Hook  // of the caller's client
 	allowEviction bool          // servers that may evict locks are used too
 	onReload      func()        // called when servers may have changed places
-	limit         time.Duration // ownLimit; a test on a busy machine has more
+	directLimit   time.Duration // the constant; a test on a busy machine has more
 
 	slotsLookup engine.Shared // the attempt to read the map of slots
 	slotsKnown  atomic.Bool   // the map was read: to find a master asks nobody any more
@@ -94,7 +94,7 @@ func (r *router) batcherFor(ctx context.Context, key string, to route, replicas 
 			r.batchers = map[batcherKey]*batcher{}
 		}
 		b = newBatcher(r.optionsAt(client, addr), !r.allowEviction)
-		b.bySlot, b.limit = addr != "", r.limit
+		b.bySlot, b.directLimit = addr != "", r.directLimit
 		b.hook(r.hooks)
 		r.batchers[at] = b
 		defer r.closeIdleLocked()

@@ -33,7 +33,7 @@ const (
 
 type text struct{ source, hash string }
 
-// script is one Lua script: sent by its hash, and whole where the server does
+// script is one Lua script: sent by its hash, and by its source where the server does
 // not know it (first use, SCRIPT FLUSH, restart, failover).
 type script struct {
 	text
@@ -93,11 +93,11 @@ func function(name, source string) string {
 }
 
 // command appends the beginning of a command that runs t on so many keys: by its hash,
-// or whole. Its mark is m.
-func (t text) command(all []any, m *sentMark, whole bool, nkeys int) []any {
+// or with eval by its source. Its mark is m.
+func (t text) command(all []any, m *sentMark, eval bool, nkeys int) []any {
 	name := "evalsha"
 	m.arg = t.hash
-	if whole {
+	if eval {
 		name, m.arg = "eval", t.source
 	}
 	return append(all, name, m, nkeys)
@@ -126,10 +126,10 @@ func (r reply) list() (numbers []int64, text string) {
 	return numbers, text
 }
 
-// owned returns ErrLost if the script says that the lock is not this owner's.
-func (r reply) owned() error {
+// checkOwned returns ErrLost if the script says that the lock is not this owner's.
+func (r reply) checkOwned() error {
 	if _, ok := r.value.(int64); !ok {
-		return r.senseless()
+		return r.malformed()
 	}
 	if r.number() == 0 {
 		return driver.ErrLost
@@ -137,8 +137,8 @@ func (r reply) owned() error {
 	return nil
 }
 
-// senseless is the error of a reply that no script of ours gives.
-func (r reply) senseless() error {
+// malformed is the error of a reply that no script of ours gives.
+func (r reply) malformed() error {
 	return fmt.Errorf("the server's answer to a lock script makes no sense: %q", fmt.Sprint(r.value))
 }
 

@@ -61,7 +61,7 @@ func TestScriptsAreIdempotent(t *testing.T) {
 	}
 	for want := int64(1); want >= 0; want-- {
 		k, _ := keysOf(key)
-		c, _, err := b.run(t.Context(), freeing{last: "1"}.call(k, a.ID))
+		c, _, err := b.run(t.Context(), releaseArgs{last: "1"}.call(k, a.ID))
 		if err != nil || c.reply.number() != want {
 			t.Errorf("release: %v, %v, want %d", c, err, want)
 		}

@@ -13,11 +13,11 @@ import (
 
 // server is what a batcher and its standby know of their server.
 type server struct {
-	created time.Time     // when the batcher was
-	bySlot  bool          // it is a node of a Cluster, where a command's keys share a slot
-	asked   atomic.Bool   // it was asked about itself
-	single  atomic.Bool   // it has all keys, by what it said last
-	limit   time.Duration // for the answer to a call that its caller sends
+	created     time.Time     // when the batcher was
+	bySlot      bool          // it is a node of a Cluster, where a command's keys share a slot
+	examined    atomic.Bool   // it was asked about itself
+	allKeys     atomic.Bool   // it has all keys, by what it said last
+	directLimit time.Duration // for the answer to a direct call
 }
 
 // newBatcher returns a batcher to the server that o leads to. A wary one takes no
@@ -33,7 +33,7 @@ func newBatcher(o redis.Options, refuseEvicting bool) *batcher {
 	}
 	b.client = redis.NewClient(&asking)
 	// Warm dials the first connection. A renewal that hangs leaves one to the next.
-	b.standby = &batcher{client: redis.NewClient(&o), server: b.server, width: 2}
+	b.standby = &batcher{client: redis.NewClient(&o), server: b.server, conns: 2}
 	return b
 }
 

@@ -73,10 +73,10 @@ func newLocker(t testing.TB, addr string, change ...func(*redis.Options)) *lock.
 func hastyLocker(t testing.TB, addr string) *lock.Locker { return lockerOn(t, New(newClient(t, addr))) }
 
 // lenient has b wait for each answer as long as the client's timeouts allow. A server that a
-// busy machine does not run for ownLimit would have calls sent again, whose outcome is another
+// busy machine does not run for directLimit would have calls sent again, whose outcome is another
 // then: a release that has had no answer before does not say that the lock was lost.
 func lenient(b *Backend) *Backend {
-	b.router.limit = soon
+	b.router.directLimit = soon
 	return b
 }
 

@@ -19,19 +19,19 @@ const mostTogether = 8 * batchLimit
 // AcquireAll implements [driver.BatchAcquirer].
 func (b *Backend) AcquireAll(ctx context.Context, as []*driver.Acquisition) ([]driver.Lease, []error) {
 	leases, errs := make([]driver.Lease, len(as)), make([]error, len(as))
-	ks, began := make([]keys, len(as)), make([]*call, len(as))
+	ks, firsts := make([]keys, len(as)), make([]*call, len(as))
 	for i, a := range as {
 		if ks[i], errs[i] = vet(a); errs[i] != nil || b.unusable != nil || b.options.Replicas > 0 || a.Mode.Kind != 0 || a.Queue {
 			continue // alone
 		}
-		began[i] = b.acquire(ks[i], a, nil)
+		firsts[i] = b.acquire(ks[i], a, nil)
 	}
-	b.each(ctx, began, func(i int) {
-		if began[i] == nil {
+	b.forEach(ctx, firsts, func(i int) {
+		if firsts[i] == nil {
 			leases[i], errs[i] = b.Acquire(ctx, as[i])
 			return
 		}
-		l, held, err := b.attemptAcquire(ctx, ks[i], as[i], nil, began[i])
+		l, held, err := b.attemptAcquire(ctx, ks[i], as[i], nil, firsts[i])
 		if held != nil {
 			err = held
 		}
@@ -44,17 +44,17 @@ func (b *Backend) AcquireAll(ctx context.Context, as []*driver.Acquisition) ([]d
 
 // ReleaseAll implements [driver.BatchReleaser].
 func (b *Backend) ReleaseAll(ctx context.Context, leases []driver.Lease, lasts []uint64) []error {
-	errs, began := make([]error, len(leases)), make([]*call, len(leases))
+	errs, firsts := make([]error, len(leases)), make([]*call, len(leases))
 	for i, one := range leases {
 		l, ok := one.(*lease)
 		if !ok {
 			continue // of another kind
 		}
-		began[i] = l.freeing(lasts[i])
+		firsts[i] = l.releaseCall(lasts[i])
 	}
-	b.each(ctx, began, func(i int) {
+	b.forEach(ctx, firsts, func(i int) {
 		if l, ok := leases[i].(*lease); ok {
-			errs[i] = l.release(ctx, began[i])
+			errs[i] = l.release(ctx, firsts[i])
 		} else {
 			errs[i] = leases[i].Release(ctx, lasts[i])
 		}
@@ -62,12 +62,12 @@ func (b *Backend) ReleaseAll(ctx context.Context, leases []driver.Lease, lasts [
 	return errs
 }
 
-// each makes the first attempts of began, those for one server together, and calls f with each
-// index: at the same time where there is more to ask, or there is no call.
-func (b *Backend) each(ctx context.Context, began []*call, f func(i int)) {
-	b.begin(ctx, began)
+// forEach makes the first attempts firsts, those for one server together, and calls f with each
+// index: in a goroutine where the attempt failed, or there is none, because f then does I/O.
+func (b *Backend) forEach(ctx context.Context, firsts []*call, f func(i int)) {
+	b.sendFirst(ctx, firsts)
 	var work sync.WaitGroup
-	for i, one := range began {
+	for i, one := range firsts {
 		if one != nil && one.failed == nil {
 			f(i)
 		} else {
@@ -77,16 +77,16 @@ func (b *Backend) each(ctx context.Context, began []*call, f func(i int)) {
 	work.Wait()
 }
 
-// begin makes the first attempts of those of calls that are not nil: those for one server
-// together, and those for several at the same time.
-func (b *Backend) begin(ctx context.Context, calls []*call) {
+// sendFirst makes those of the first attempts that are not nil: those for one server together,
+// and those for several servers at the same time.
+func (b *Backend) sendFirst(ctx context.Context, calls []*call) {
 	servers := map[*batcher][]*call{}
 	var err error
 	for _, c := range calls {
 		if c == nil {
 			continue
 		}
-		if err == nil { // else each would ask for the way in vain, one after the other
+		if err == nil { // else each would look for its server in vain, one after the other
 			c.batcher, err = b.router.batcherFor(ctx, c.keys[0], route{}, false)
 		}
 		if c.failed = err; err == nil {
@@ -95,13 +95,13 @@ func (b *Backend) begin(ctx context.Context, calls []*call) {
 	}
 	var work sync.WaitGroup
 	for batcher, some := range servers {
-		work.Go(func() { b.beginAt(ctx, batcher, some) })
+		work.Go(func() { b.sendFirstTo(ctx, batcher, some) })
 	}
 	work.Wait()
 }
 
-// beginAt makes first attempts at one server.
-func (b *Backend) beginAt(ctx context.Context, batcher *batcher, calls []*call) {
+// sendFirstTo makes first attempts at one server.
+func (b *Backend) sendFirstTo(ctx context.Context, batcher *batcher, calls []*call) {
 	if batcher.bySlot { // so that those of a slot stand in the same batches
 		slices.SortStableFunc(calls, func(x, y *call) int { return slot(x.keys[0]) - slot(y.keys[0]) })
 	}
@@ -111,11 +111,11 @@ func (b *Backend) beginAt(ctx context.Context, batcher *batcher, calls []*call) 
 	if first.takes {
 		batcher.warm(b.life)
 	}
-	if first.takes && !batcher.asked.Load() { // it finds out whether the others may go together
+	if first.takes && !batcher.examined.Load() { // it finds out whether the others may go together
 		first.failed = batcher.do(ctx, first)
 		calls = calls[1:]
 	}
-	batcher.of(first).put(ctx, calls...)
+	batcher.forCall(first).enqueue(ctx, calls...)
 	for _, c := range calls {
 		c.failed = c.wait(ctx)
 	}

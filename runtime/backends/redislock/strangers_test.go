@@ -205,7 +205,7 @@ func TestReleaseByTheLocksOwnKeyIsAnnounced(t *testing.T) {
 		t.Fatal(err)
 	}
 	l, _ := grantOf(t, newTestBackend(t, addr), &driver.Acquisition{Key: key, ID: newID(), TTL: time.Minute, Tokens: 1})
-	first := l.(*lease).freeing(0)
+	first := l.(*lease).releaseCall(0)
 	first.failed = errors.New("TRYAGAIN its slot is on its way")
 	if err := l.(*lease).release(t.Context(), first); err != nil {
 		t.Fatal(err)

@@ -22,13 +22,13 @@ var togetherScript = newScript(0, grantSource,
 // than its script's answer goes by itself, and so does one that was refused with others.
 // One of a single key may be for a slot on its way, whose other keys are elsewhere.
 func (c *call) joins() bool {
-	return c.script.letter != 0 && !c.asking && !c.alone && c.copies.want == 0 && c.nkeys > 1
+	return c.script.letter != 0 && !c.asking && !c.alone && c.replicas.want == 0 && c.nkeys > 1
 }
 
 // together parts calls into groups that share a command, of two at least, and those that go
 // each by itself.
 func (b *batcher) together(calls []*call) (groups [][]*call, each []*call) {
-	if len(calls) < 2 || !b.bySlot && !b.single.Load() {
+	if len(calls) < 2 || !b.bySlot && !b.allKeys.Load() {
 		return nil, calls
 	}
 	bySlot := map[int][]*call{}
@@ -55,14 +55,14 @@ func (b *batcher) together(calls []*call) (groups [][]*call, each []*call) {
 
 // togetherCommand returns the command that does all of calls.
 func (b *batcher) togetherCommand(calls []*call) *redis.Cmd {
-	whole, nkeys, nargs := false, 0, 0
+	eval, nkeys, nargs := false, 0, 0
 	shape := make([]byte, 0, 3*len(calls))
 	for _, c := range calls {
 		shape = append(shape, c.script.letter, byte('0'+c.nkeys), byte('0'+c.nargs))
-		nkeys, nargs, whole = nkeys+c.nkeys, nargs+c.nargs, whole || c.whole
+		nkeys, nargs, eval = nkeys+c.nkeys, nargs+c.nargs, eval || c.eval
 	}
 	mark := &sentMark{}
-	all := togetherScript.at(b.bySlot).command(make([]any, 0, 4+nkeys+nargs), mark, whole, nkeys)
+	all := togetherScript.at(b.bySlot).command(make([]any, 0, 4+nkeys+nargs), mark, eval, nkeys)
 	for _, c := range calls {
 		c.mark = mark
 		for _, k := range c.keys[:c.nkeys] {
@@ -104,17 +104,17 @@ func (b *batcher) readTogether(calls []*call, cmd *redis.Cmd) (refused bool) {
 	switch {
 	case err == nil && len(answers) != len(calls):
 		err = fmt.Errorf("the server's answer to %d lock scripts makes no sense: %v", len(calls), answers)
-	case isUnknownScript(err) && !calls[0].whole:
+	case isUnknownScript(err) && !calls[0].eval:
 		for _, c := range calls {
-			c.whole = true
+			c.eval = true
 		}
 		return true
 	case err != nil && isAnswer(err):
 		if isCrossSlot(err) {
-			b.single.Store(false)
+			b.allKeys.Store(false)
 		}
 		for _, c := range calls {
-			c.alone, c.whole = true, false
+			c.alone, c.eval = true, false
 		}
 		return true
 	}

@@ -52,7 +52,7 @@ func acquireCallOf(t *testing.T, a *driver.Acquisition) *call {
 	return (&Backend{}).acquire(k, a, nil)
 }
 
-func releaseCall(t *testing.T, key, id string, f freeing) *call {
+func releaseCall(t *testing.T, key, id string, f releaseArgs) *call {
 	t.Helper()
 	k, err := keysOf(key)
 	if err != nil {
@@ -71,7 +71,7 @@ func TestTogetherAsEachAlone(t *testing.T) {
 	holder, other := newID(), "f"+newID()[1:]
 	command(t, addr, "SET", foreign, "a string")
 	for _, c := range []*call{
-		acquireCall(t, held, holder), acquireCall(t, freed, holder), releaseCall(t, undone, other, freeing{unanswered: true}),
+		acquireCall(t, held, holder), acquireCall(t, freed, holder), releaseCall(t, undone, other, releaseArgs{unanswered: true}),
 	} {
 		do(b, c)
 	}
@@ -81,11 +81,11 @@ func TestTogetherAsEachAlone(t *testing.T) {
 	refused := acquireCall(t, held, other)
 	tried := acquireCallOf(t, &driver.Acquisition{Key: held, ID: newID(), TTL: time.Minute, Tokens: 7})
 	wrong := acquireCall(t, foreign, other)
-	released := releaseCall(t, freed, holder, freeing{last: "8"})
+	released := releaseCall(t, freed, holder, releaseArgs{last: "8"})
 	block := acquireCallOf(t, &driver.Acquisition{Key: reserved, ID: other, TTL: time.Second, Tokens: 100, Queue: true})
 	late := acquireCall(t, undone, other)
-	notHeld := releaseCall(t, freed, other, freeing{})
-	wrongToFree := releaseCall(t, foreign, other, freeing{entry: "x"})
+	notHeld := releaseCall(t, freed, other, releaseArgs{})
+	wrongToFree := releaseCall(t, foreign, other, releaseArgs{entry: "x"})
 	all := []*call{taken, refused, tried, wrong, released, block, late, notHeld, wrongToFree}
 	do(b, all...)
 	for i, c := range all {
@@ -140,7 +140,7 @@ func TestTogetherScriptFlushed(t *testing.T) {
 			command(t, server.Addr(), "SCRIPT", "FLUSH")
 		}
 		id, a, b := newID(), newKey(t), newKey(t)
-		calls := []*call{acquireCall(t, a, id), acquireCall(t, b, id), releaseCall(t, b, id, freeing{})}
+		calls := []*call{acquireCall(t, a, id), acquireCall(t, b, id), releaseCall(t, b, id, releaseArgs{})}
 		do(s, calls...)
 		if calls[0].reply.number() <= 0 || calls[1].reply.number() <= 0 || calls[2].reply.number() != 1 {
 			t.Errorf("answers: %v, %v, %v", calls[0].reply, calls[1].reply, calls[2].reply)
@@ -159,7 +159,7 @@ func TestTogetherWithADeniedKey(t *testing.T) {
 	id := newID()
 	calls := []*call{
 		acquireCall(t, "allowed:1", id), acquireCall(t, "forbidden", id),
-		acquireCall(t, "allowed:2", id), releaseCall(t, "allowed:2", id, freeing{}),
+		acquireCall(t, "allowed:2", id), releaseCall(t, "allowed:2", id, releaseArgs{}),
 	}
 	do(b, calls...)
 	for _, c := range calls {
@@ -186,7 +186,7 @@ func TestTogetherGarbled(t *testing.T) {
 			return freed
 		})
 		do(b, acquireCall(t, "a", newID()))
-		calls := []*call{releaseCall(t, "a", newID(), freeing{}), releaseCall(t, "b", newID(), freeing{}), releaseCall(t, "c", newID(), freeing{})}
+		calls := []*call{releaseCall(t, "a", newID(), releaseArgs{}), releaseCall(t, "b", newID(), releaseArgs{}), releaseCall(t, "c", newID(), releaseArgs{})}
 		do(b, calls...)
 		for _, c := range calls {
 			if !errors.Is(c.err, errNoAnswer) {

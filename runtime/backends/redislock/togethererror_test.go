@@ -28,7 +28,7 @@ func TestRefusedTogetherAnswersAreRead(t *testing.T) {
 		}
 		a := &driver.Acquisition{Key: name, ID: newID(), TTL: long, Tokens: 1}
 		c := b.acquire(k, a, nil)
-		c.whole = true
+		c.eval = true
 		calls = append(calls, c)
 	}
 	command(t, addr, "CONFIG", "SET", "maxmemory", "1")

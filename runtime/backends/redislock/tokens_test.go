@@ -91,7 +91,7 @@ func TestTokensAreRememberedLongEnough(t *testing.T) {
 		}
 		check("a renewal")
 		// As while the lock's slot is on its way, by its own key.
-		began := l.(*lease).renewal(brief)
+		began := l.(*lease).renewCall(brief)
 		began.failed = errors.New("TRYAGAIN its slot is on its way")
 		if err := l.(*lease).renew(t.Context(), brief, began); err != nil {
 			t.Fatal(err)

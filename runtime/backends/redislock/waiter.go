@@ -123,7 +123,7 @@ func (w *waiter) claim(b *Backend, k keys, a *driver.Acquisition) *lease {
 	}
 	l.wanted.Store(g.hold == holdBriefly)
 	if g.hold == holdOnce {
-		l.n = 1 // no hold follows on this lease; the rest is given back
+		l.tokens = 1 // no hold follows on this lease; the rest is given back
 	}
 	return l
 }
