@@ -252,14 +252,14 @@ func testClusterWaiting(t *testing.T, c *testserver.Cluster) {
 // awaitListening waits until b hears what concerns a waiter for key, which one of ours holds.
 func awaitListening(t testing.TB, b *Backend, key string) {
 	t.Helper()
-	listens(t, b, key, func(w *waiter) bool { return w.own.state == standing })
+	listens(t, b, key, func(w *waiter) bool { return w.processTopic.state == confirmed })
 }
 
 // awaitListeningToRedisson is awaitListening where a client of Redisson holds the lock.
 func awaitListeningToRedisson(t testing.TB, b *Backend, key string) {
 	t.Helper()
 	listens(t, b, key, func(w *waiter) bool {
-		return w.own.state == standing && w.redisson != nil && w.redisson.state == standing
+		return w.processTopic.state == confirmed && w.redisson != nil && w.redisson.state == confirmed
 	})
 }
 

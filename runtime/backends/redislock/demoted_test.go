@@ -27,7 +27,7 @@ func TestSubscriptionAtADemotedServer(t *testing.T) {
 	const processes = 3
 	for range processes {
 		b := New(newClient(t, front.addr()))
-		b.subscriber.deafAfter = time.Second
+		b.subscriber.silenceLimit = time.Second
 		l := lockerOn(t, b)
 		all.Go(func() {
 			for ctx.Err() == nil {

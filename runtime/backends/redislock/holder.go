@@ -22,10 +22,10 @@ const recallLimit = 200 * time.Millisecond
 
 // holder is an acquisition that others may want the lock of. The subscriber's mutex guards it.
 type holder struct {
-	lease  *lease // nil as long as it has none
-	own    *topic // of its process, if the lease may be kept
-	wanted bool   // perhaps
-	look   func() // tells the Locker that keeps the lease; nil as long as that has none
+	lease        *lease // nil as long as it has none
+	processTopic *topic // of its process, if the lease may be kept
+	wanted       bool   // perhaps
+	look         func() // tells the Locker that keeps the lease; nil as long as that has none
 }
 
 // register has a's process told when another one wants a's lock. It waits for the server.
@@ -35,16 +35,16 @@ func (s *subscriber) register(ctx context.Context, a *driver.Acquisition) {
 		s.mu.Unlock()
 		return
 	}
-	h := &holder{own: s.joinLocked(channelOfProcess(engine.Process(a.ID)), false)}
+	h := &holder{processTopic: s.joinLocked(channelOfProcess(engine.Process(a.ID)), false)}
 	s.holders[a.ID] = h
 	s.mu.Unlock()
 
 	ctx, cancel := context.WithTimeout(ctx, recallLimit)
 	defer cancel()
-	_ = s.confirm(ctx, h.own) // its state tells
+	_ = s.awaitConfirmed(ctx, h.processTopic) // its state tells
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h.wanted = h.wanted || h.own.state != standing
+	h.wanted = h.wanted || h.processTopic.state != confirmed
 }
 
 // hold returns l, and has it told when another process wants it.
@@ -72,7 +72,7 @@ func (s *subscriber) forget(id string) {
 func (s *subscriber) forgetLocked(id string) {
 	if h := s.holders[id]; h != nil {
 		delete(s.holders, id)
-		s.leaveLocked(h.own)
+		s.leaveLocked(h.processTopic)
 	}
 }
 
@@ -90,7 +90,7 @@ func (s *subscriber) wantedLocked(h *holder) {
 // missedLocked is wantedLocked for each lease that may be kept: a message may have been lost.
 func (s *subscriber) missedLocked() {
 	for _, h := range s.holders {
-		if h.own != nil {
+		if h.processTopic != nil {
 			s.wantedLocked(h)
 		}
 	}
@@ -101,7 +101,7 @@ func (b *Backend) NotifyWanted(a *driver.Acquisition, look func()) {
 	s := b.subscriber
 	s.mu.Lock()
 	h := s.holders[a.ID]
-	wanted := h == nil || h.own == nil || h.wanted
+	wanted := h == nil || h.processTopic == nil || h.wanted
 	if h != nil {
 		h.look = look
 	}

@@ -30,7 +30,7 @@ func (b store) Swap(ctx context.Context, w record.Write) (record.Answer, error) 
 	if w.Look {
 		next = "-"
 	}
-	swap := swapScript.on(w.Key).with(cmp.Or(w.Seen, "-"), next, ms(w.Lasts), tidings(w))
+	swap := swapScript.on(w.Key).with(cmp.Or(w.Seen, "-"), next, ms(w.Lasts), messages(w))
 	if swap.renews, swap.takes = w.Renews, w.Takes; w.Takes {
 		swap.replicas, swap.waitsForFailover = b.replicas(), w.Waits
 	}
@@ -51,8 +51,8 @@ func (b store) Swap(ctx context.Context, w record.Write) (record.Answer, error) 
 	return a, err
 }
 
-// tidings says whom a write concerns.
-func tidings(w record.Write) string {
+// messages returns what a write tells others, as swap.lua reads it.
+func messages(w record.Write) string {
 	var b strings.Builder
 	for _, id := range w.Granted {
 		b.WriteString("turn " + id + ";")

@@ -15,8 +15,8 @@ import (
 )
 
 // grantLease is the lease that the next in line is granted, until it renews it. A
-// process that hangs in the queue costs the others so long, once, or a second, after
-// which somebody asks.
+// process that hangs in the queue costs the others so long, once; or a second, after
+// which another waiter asks.
 const grantLease = 500 * time.Millisecond
 
 // Backend keeps locks in Redis. Make it with [New] or [Open]; its methods may
@@ -54,20 +54,20 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 		b.subscriber.register(ctx, a)
 	}
 	var w *waiter
-	stood := false
+	listening := false
 	if a.Queue {
 		if w = b.subscriber.waiter(a, false); w != nil {
 			if l := w.claim(b, k, a); l != nil && b.options.Replicas == 0 {
 				w.ended(true)
 				return b.subscriber.hold(l), nil
 			}
-			stood = w.state() == standing
+			listening = w.state() == confirmed
 		}
 	}
 	l, held, err := b.attemptAcquire(ctx, k, a, w, b.acquire(k, a, w))
 	switch {
 	case held != nil:
-		held.Notified = stood
+		held.Notified = listening
 		if !a.Queue {
 			b.subscriber.forget(a.ID)
 		}

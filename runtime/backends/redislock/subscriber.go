@@ -24,11 +24,11 @@ const (
 	confirmLimit = time.Second
 	// linger is how long a subscription outlives its last waiter.
 	linger = 3 * time.Second
-	// quiet is how long a connection may say nothing before it is pinged.
-	quiet = 5 * time.Second
-	// deafAfter is how long nothing may be said on a connection's channels before another takes
-	// its place. It may lead to what was the primary, or a node of the Cluster, and answers pings.
-	deafAfter = 30 * time.Second
+	// pingAfter is how long the server may say nothing before it is pinged.
+	pingAfter = 5 * time.Second
+	// silenceLimit is how long a connection's channels may be without a message before it is
+	// replaced. Its server may be the primary no more, or have left the Cluster, and answers pings.
+	silenceLimit = 30 * time.Second
 	// A connection that was lost is dialed again after firstRetry, which doubles up to
 	// lastRetry.
 	firstRetry, lastRetry = 50 * time.Millisecond, time.Second
@@ -42,16 +42,16 @@ const (
 //
 // Its mutex guards all fields below it, and those of waiters, topics and the session.
 type subscriber struct {
-	life      *engine.Life
-	router    *router
-	deafAfter time.Duration // as the constant; a test has less
-	active    atomic.Int64  // topics
+	life         *engine.Life
+	router       *router
+	silenceLimit time.Duration // as the constant; a test has less
+	active       atomic.Int64  // topics
 
 	mu      sync.Mutex
 	topics  map[string]*topic
 	waiters map[waiterKey]*waiter
 	holders map[string]*holder // by owner id: see holder.go
-	wanted  func(id string)    // is told that somebody waits for a lock that is no mutex
+	wanted  func(id string)    // called when somebody waits for a lock that is no mutex
 	session *session           // nil while there is none
 	running bool               // the goroutine run is
 
@@ -60,20 +60,20 @@ type subscriber struct {
 
 // session is one connection. The goroutine run writes to it, read reads.
 type session struct {
-	pubsub  *redis.PubSub
-	limit   time.Duration // for an answer
-	pending []string      // the channels asked for, and "" for a ping, until answered
-	since   time.Time     // when the first of these was asked, or the one before it was answered
-	heard   time.Time
-	told    time.Time       // when something was last said on a channel, or the connection made
-	alive   context.Context // ends when the connection is of no use any more
-	end     context.CancelFunc
+	pubsub      *redis.PubSub
+	limit       time.Duration // for an answer
+	pending     []string      // the channels requested, and "" for a ping, until answered
+	since       time.Time     // when the first of these was sent, or the one before it was answered
+	lastReply   time.Time
+	lastMessage time.Time       // when a message last came, or the connection was made
+	alive       context.Context // ends when the connection is of no use any more
+	end         context.CancelFunc
 }
 
 func newSubscriber(r *router) *subscriber {
 	return &subscriber{
 		life: r.life, router: r, topics: map[string]*topic{}, waiters: map[waiterKey]*waiter{},
-		holders: map[string]*holder{}, wake: make(chan struct{}, 1), deafAfter: deafAfter,
+		holders: map[string]*holder{}, wake: make(chan struct{}, 1), silenceLimit: silenceLimit,
 	}
 }
 
@@ -81,10 +81,10 @@ func newSubscriber(r *router) *subscriber {
 func (s *subscriber) joinLocked(channel string, pattern bool) *topic {
 	t := s.topics[channel]
 	if t == nil {
-		t = &topic{channel: channel, pattern: pattern, settled: make(chan struct{})}
+		t = &topic{channel: channel, pattern: pattern, answered: make(chan struct{})}
 		s.topics[channel] = t
 		s.active.Store(int64(len(s.topics)))
-		s.rouse()
+		s.signal()
 	}
 	t.users++
 	if !s.running {
@@ -103,19 +103,19 @@ func (s *subscriber) leaveLocked(t *topic) {
 	}
 }
 
-func (s *subscriber) rouse() {
+func (s *subscriber) signal() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
 	}
 }
 
-// confirm waits until t stands or is refused.
-func (s *subscriber) confirm(ctx context.Context, t *topic) error {
+// awaitConfirmed waits until the server confirms t or denies it.
+func (s *subscriber) awaitConfirmed(ctx context.Context, t *topic) error {
 	limit := time.NewTimer(confirmLimit)
 	defer limit.Stop()
 	select {
-	case <-t.settled:
+	case <-t.answered:
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return t.err
@@ -133,9 +133,9 @@ func (s *subscriber) testConnection() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c := s.session; c != nil {
-		c.heard = time.Time{}
+		c.lastReply = time.Time{}
 		c.limit = min(c.limit, confirmLimit)
-		s.rouse()
+		s.signal()
 	}
 }
 
@@ -150,7 +150,7 @@ func (s *subscriber) run(ctx context.Context) {
 				return
 			}
 		}
-		if stood := s.connect(ctx); stood {
+		if connected := s.connect(ctx); connected {
 			retry = firstRetry
 		}
 		engine.Pause(ctx, retry)
@@ -160,7 +160,7 @@ func (s *subscriber) run(ctx context.Context) {
 
 // connect keeps one connection until it is lost, or nobody needs it. It reports
 // whether the server has said anything on it.
-func (s *subscriber) connect(life context.Context) (stood bool) {
+func (s *subscriber) connect(life context.Context) (connected bool) {
 	ctx, cancel := context.WithTimeout(life, confirmLimit)
 	like, addr, err := s.router.clientFor(ctx, strconv.FormatUint(rand.Uint64(), 36)) // in a Cluster some master
 	cancel()
@@ -168,46 +168,46 @@ func (s *subscriber) connect(life context.Context) (stood bool) {
 		return false
 	}
 	o := s.router.optionsAt(like, addr)
-	c := &session{limit: o.ReadTimeout, heard: time.Now(), told: time.Now()}
+	c := &session{limit: o.ReadTimeout, lastReply: time.Now(), lastMessage: time.Now()}
 	c.alive, c.end = context.WithCancel(life)
-	o.Dialer = once(c.alive, o.Dialer)
+	o.Dialer = dialOnce(c.alive, o.Dialer)
 	client := redis.NewClient(&o)
 	c.pubsub = client.Subscribe(context.Background())
-	s.begin(c)
-	stood = s.write(c)
-	s.begin(nil)
+	s.setSession(c)
+	connected = s.write(c)
+	s.setSession(nil)
 	c.end()
 	_ = c.pubsub.Close()
 	_ = client.Close()
-	return stood
+	return connected
 }
 
-// begin makes c the present session, which is to subscribe to all topics. With nil, the one
-// before is over.
-func (s *subscriber) begin(c *session) {
+// setSession makes c the present session, which is to subscribe to all topics. nil ends the one
+// before.
+func (s *subscriber) setSession(c *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.session = c
 	for _, t := range s.topics {
-		t.state = unasked
+		t.state = unrequested
 	}
 	if c == nil {
 		s.missedLocked()
 	}
 }
 
-// write sends what is to be subscribed to. It alone writes, because go-redis holds a
-// mutex while it dials and greets. Reading begins after that.
-func (s *subscriber) write(c *session) (stood bool) {
+// write subscribes to what is wanted. It alone writes, because go-redis holds a mutex
+// while it dials and greets. Reading begins after that.
+func (s *subscriber) write(c *session) (connected bool) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for reading := false; ; {
-		orders, next, over := s.orders(c)
+		commands, next, over := s.commands(c)
 		if over {
 			return reading
 		}
-		for _, order := range orders {
-			if order(c.pubsub) != nil {
+		for _, command := range commands {
+			if command(c.pubsub) != nil {
 				return reading
 			}
 			if !reading {
@@ -225,34 +225,34 @@ func (s *subscriber) write(c *session) (stood bool) {
 	}
 }
 
-// orders returns what is to be sent now, and when to look again. over says that the
+// commands returns what is to be sent now, and when to look again. over says that the
 // connection is lost, or not needed any more.
-func (s *subscriber) orders(c *session) (orders []func(*redis.PubSub) error, next time.Duration, over bool) {
+func (s *subscriber) commands(c *session) (commands []func(*redis.PubSub) error, next time.Duration, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
 	for channel, t := range s.topics {
 		switch {
-		case t.state == unasked:
-			t.state = asked
+		case t.state == unrequested:
+			t.state = requested
 			c.askLocked(channel, now)
-			orders = append(orders, t.enter)
-		case t.users == 0 && now.Sub(t.idle) >= linger && t.state != asked:
+			commands = append(commands, t.subscribe)
+		case t.users == 0 && now.Sub(t.idle) >= linger && t.state != requested:
 			delete(s.topics, channel)
-			orders = append(orders, t.leave)
+			commands = append(commands, t.unsubscribe)
 		}
 	}
 	s.active.Store(int64(len(s.topics)))
-	if len(c.pending) == 0 && now.Sub(c.heard) >= quiet {
+	if len(c.pending) == 0 && now.Sub(c.lastReply) >= pingAfter {
 		c.askLocked("", now)
-		orders = append(orders, func(p *redis.PubSub) error { return p.Ping(context.Background()) })
+		commands = append(commands, func(p *redis.PubSub) error { return p.Ping(context.Background()) })
 	}
 	next = linger / 10
 	if len(c.pending) > 0 {
 		next = min(next, c.limit-now.Sub(c.since))
 	}
-	deaf := now.Sub(c.told) >= s.deafAfter
-	return orders, max(next, time.Millisecond), c.alive.Err() != nil || len(s.topics) == 0 || next <= 0 || deaf
+	silent := now.Sub(c.lastMessage) >= s.silenceLimit
+	return commands, max(next, time.Millisecond), c.alive.Err() != nil || len(s.topics) == 0 || next <= 0 || silent
 }
 
 // askLocked notes that channel is being subscribed to, or with "" a ping.
@@ -273,17 +273,17 @@ func (s *subscriber) read(c *session) {
 			c.end()
 			return
 		}
-		c.heard = time.Now()
+		c.lastReply = time.Now()
 		switch m := message.(type) {
 		case *redis.Message:
-			c.told = c.heard
-			s.heardLocked(m)
+			c.lastMessage = c.lastReply
+			s.handleLocked(m)
 		case *redis.Subscription:
 			if m.Kind == "subscribe" || m.Kind == "psubscribe" {
-				s.answeredLocked(c, standing, nil)
+				s.answeredLocked(c, confirmed, nil)
 			}
 		case *redis.Pong:
-			s.answeredLocked(c, standing, nil)
+			s.answeredLocked(c, confirmed, nil)
 		default:
 			s.answeredLocked(c, denied, err)
 		}
@@ -291,19 +291,19 @@ func (s *subscriber) read(c *session) {
 	}
 }
 
-// answeredLocked notes the answer to the first of what was asked.
-func (s *subscriber) answeredLocked(c *session, state subscription, err error) {
+// answeredLocked notes the answer to the first of what is pending.
+func (s *subscriber) answeredLocked(c *session, state topicState, err error) {
 	if s.session != c || len(c.pending) == 0 {
 		return
 	}
 	t := s.topics[c.pending[0]]
 	c.pending, c.since = c.pending[1:], time.Now()
-	if t == nil || t.state != asked {
+	if t == nil || t.state != requested {
 		return
 	}
 	if state == denied && t.pattern { // ACLs take the pattern literally; the channel may do
-		t.pattern, t.state = false, unasked
-		s.rouse()
+		t.pattern, t.state = false, unrequested
+		s.signal()
 		return
 	}
 	t.state, t.err = state, nil
@@ -311,9 +311,9 @@ func (s *subscriber) answeredLocked(c *session, state subscription, err error) {
 		t.err = fmt.Errorf("the server refuses to subscribe to %s: %w", t.channel, err)
 	}
 	select {
-	case <-t.settled: // restored after a gap
+	case <-t.answered: // restored after a gap
 	default:
-		close(t.settled)
+		close(t.answered)
 		if isProcess(t.channel) {
 			return // who waits for that tries by itself
 		}
@@ -321,10 +321,10 @@ func (s *subscriber) answeredLocked(c *session, state subscription, err error) {
 	s.notifyLocked(t)
 }
 
-// once returns dial for the first call, whose connection closes when alive ends, also while
+// dialOnce returns dial for the first call, whose connection closes when alive ends, also while
 // go-redis waits for an answer on it. It fails all others: of a connection that is lost,
 // go-redis would make another by itself.
-func once(alive context.Context, dial dialer) dialer {
+func dialOnce(alive context.Context, dial dialer) dialer {
 	var first sync.Once
 	return func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
 		err = errors.New("the connection was lost")
@@ -339,22 +339,22 @@ func once(alive context.Context, dial dialer) dialer {
 
 // topic is a channel.
 type topic struct {
-	channel string
-	pattern bool // subscribe by a pattern that matches it alone, which the server does not count
-	users   int
-	idle    time.Time // since when it has none
-	state   subscription
-	settled chan struct{} // closed when the first subscription stands or is refused
-	err     error         // of one that was refused
+	channel  string
+	pattern  bool // subscribe by a pattern that matches it alone, which the server does not count
+	users    int
+	idle     time.Time // since when it has none
+	state    topicState
+	answered chan struct{} // closed when the first subscription is confirmed or denied
+	err      error         // of one that was refused
 }
 
-// subscription is what has become of a topic on the present connection.
-type subscription int
+// topicState is how far the subscription to a topic has come on the present connection.
+type topicState int
 
 const (
-	unasked subscription = iota
-	asked
-	standing
+	unrequested topicState = iota
+	requested
+	confirmed
 	denied
 )
 
@@ -363,14 +363,14 @@ func patternOf(channel string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(channel)
 }
 
-func (t *topic) enter(p *redis.PubSub) error {
+func (t *topic) subscribe(p *redis.PubSub) error {
 	if t.pattern {
 		return p.PSubscribe(context.Background(), patternOf(t.channel))
 	}
 	return p.Subscribe(context.Background(), t.channel)
 }
 
-func (t *topic) leave(p *redis.PubSub) error {
+func (t *topic) unsubscribe(p *redis.PubSub) error {
 	if t.pattern {
 		return p.PUnsubscribe(context.Background(), patternOf(t.channel))
 	}

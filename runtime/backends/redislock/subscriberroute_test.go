@@ -34,7 +34,7 @@ func TestSubscriptionAtAnotherNode(t *testing.T) {
 	})
 	t.Cleanup(func() { _ = b.Close() })
 	w := b.subscriber.waiter(a, true)
-	eventually(t, 20*time.Second, "a subscription at a master that is well", func() bool { return w.state() == standing })
+	eventually(t, 20*time.Second, "a subscription at a master that is well", func() bool { return w.state() == confirmed })
 }
 
 // Where calls have found that another server has taken the place of one that is silent, the
@@ -61,7 +61,7 @@ func TestSubscriptionFollowsCalls(t *testing.T) {
 	begin := time.Now()
 	grantOf(t, b, &driver.Acquisition{Key: newKey(t), ID: newID(), TTL: long, Tokens: 1})
 	receive(t, "a notice that messages may have been missed", s.C())
-	if took := time.Since(begin); took > quiet {
+	if took := time.Since(begin); took > pingAfter {
 		t.Errorf("the subscription followed after %v", took)
 	}
 }

@@ -29,14 +29,14 @@ func waiterKeyOf(a *driver.Acquisition) waiterKey {
 
 // waiter is a Locker that waits for a lock, or is about to. The subscriber's mutex guards it.
 type waiter struct {
-	subscriber *subscriber
-	key        waiterKey
-	c          chan struct{}
-	attempting bool   // an attempt is under way, or was refused, and has no subscription yet
-	attached   int    // subscriptions
-	own        *topic // of its process
-	redisson   *topic // of the lock, while a client of Redisson holds it
-	sharded    func() // ends listening on the sharded channel
+	subscriber    *subscriber
+	key           waiterKey
+	c             chan struct{}
+	attempting    bool   // an attempt is under way, or was refused, and has no subscription yet
+	subscriptions int    // that are open
+	processTopic  *topic // of its process
+	redisson      *topic // of the lock, while a client of Redisson holds it
+	sharded       func() // ends listening on the sharded channel
 
 	id      string         // of the acquisition
 	sent    driver.Instant // of its last attempt that was answered
@@ -63,22 +63,21 @@ func isProcess(channel string) bool { return strings.HasPrefix(channel, "lockgen
 
 // queueEntry is what stands in the queue for a. It is the same for all of a's attempts.
 func queueEntry(a *driver.Acquisition) string {
-	return fmt.Sprintf("%s %d %d", a.ID, granted(a).Milliseconds(), a.Tokens)
+	return fmt.Sprintf("%s %d %d", a.ID, grantedTTL(a).Milliseconds(), a.Tokens)
 }
 
-// granted is the length of the lease that is granted to a.
-func granted(a *driver.Acquisition) time.Duration {
+// grantedTTL is the length of the lease that a release grants to a.
+func grantedTTL(a *driver.Acquisition) time.Duration {
 	if a.NoRenewal {
 		return a.TTL
 	}
 	return min(a.TTL, grantLease)
 }
 
-// waiter returns the one for a. It makes one if attach is set, which says that a
-// subscription is wanted, or if the process listens already; else nobody would hear what is
-// said to it.
-func (s *subscriber) waiter(a *driver.Acquisition, attach bool) *waiter {
-	if !attach && s.active.Load() == 0 {
+// waiter returns the one for a. It makes one if subscribe is set, which counts one subscription
+// more, or if the process listens already: else nobody would hear what is said to it.
+func (s *subscriber) waiter(a *driver.Acquisition, subscribe bool) *waiter {
+	if !subscribe && s.active.Load() == 0 {
 		return nil
 	}
 	s.mu.Lock()
@@ -87,18 +86,18 @@ func (s *subscriber) waiter(a *driver.Acquisition, attach bool) *waiter {
 	w := s.waiters[key]
 	if w == nil {
 		w = &waiter{subscriber: s, key: key, c: make(chan struct{}, 1), id: a.ID}
-		w.own = s.joinLocked(channelOfProcess(key.process), false)
+		w.processTopic = s.joinLocked(channelOfProcess(key.process), false)
 		s.waiters[key] = w
 	}
 	if w.id != a.ID {
 		w.id, w.granted, w.micros = a.ID, nil, 0
-		if w.attached == 0 { // nobody of the process has waited in between
+		if w.subscriptions == 0 { // nobody of the process has waited in between
 			w.since = 0
 		}
 	}
-	w.attempting = !attach
-	if attach {
-		w.attached++
+	w.attempting = !subscribe
+	if subscribe {
+		w.subscriptions++
 	}
 	return w
 }
@@ -114,11 +113,10 @@ func (w *waiter) claim(b *Backend, k keys, a *driver.Acquisition) *lease {
 	l := newLease(b, k, a, g.first)
 	// The server's clock may have been set forward in between.
 	age := min(time.Duration(g.micros-w.micros)*time.Microsecond, -w.sent.Left())
-	term := granted(a)
+	term := grantedTTL(a)
 	l.extend(w.sent.Add(age), term)
 	if l.Deadline().Left() < term/4 {
-		// Too little is left to begin with. Whose it is now, the server knows, and gives it
-		// its length if it is a's still.
+		// Too little is left to begin with. The server is asked, and renews it if it is a's still.
 		return nil
 	}
 	l.wanted.Store(g.hold == holdBriefly)
@@ -130,14 +128,14 @@ func (w *waiter) claim(b *Backend, k keys, a *driver.Acquisition) *lease {
 
 // place returns what stands in the queue for a, and since when: "" if from now on. It is the
 // process that has a place, so an acquisition that follows on one that gave up has that one's.
-// Who can't be told has none, and polls. w may be nil.
+// A process that may not subscribe has none, and polls. w may be nil.
 func (w *waiter) place(a *driver.Acquisition) (entry, since string) {
 	if w == nil {
 		return queueEntry(a), ""
 	}
 	w.subscriber.mu.Lock()
 	defer w.subscriber.mu.Unlock()
-	if w.own.state == denied {
+	if w.processTopic.state == denied {
 		return "", ""
 	}
 	if w.since > 0 {
@@ -147,15 +145,15 @@ func (w *waiter) place(a *driver.Acquisition) (entry, since string) {
 }
 
 // state says whether the server tells this waiter what concerns it.
-func (w *waiter) state() subscription {
+func (w *waiter) state() topicState {
 	w.subscriber.mu.Lock()
 	defer w.subscriber.mu.Unlock()
-	return w.own.state
+	return w.processTopic.state
 }
 
 // held notes what the server answered to an attempt that was sent then: another has the
 // lock. Redisson's clients say on the lock's channel that they release it.
-func (w *waiter) held(sent driver.Instant, micros int64, stranger bool, channel string) {
+func (w *waiter) held(sent driver.Instant, micros int64, redisson bool, channel string) {
 	s := w.subscriber
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,7 +161,7 @@ func (w *waiter) held(sent driver.Instant, micros int64, stranger bool, channel 
 	if w.since == 0 || micros < w.since { // or the server's clock was set back
 		w.since = micros
 	}
-	if stranger && s.waiters[w.key] == w {
+	if redisson && s.waiters[w.key] == w {
 		s.listenLocked(w, channel)
 	}
 }
@@ -179,7 +177,7 @@ func (w *waiter) afterRedisson() bool {
 func (s *subscriber) listenLocked(w *waiter, channel string) {
 	if w.redisson == nil {
 		w.redisson = s.joinLocked(channel, true)
-		if w.redisson.state == standing { // what was said since the attempt was not for w yet
+		if w.redisson.state == confirmed { // a message since the attempt did not reach w
 			w.notify()
 		}
 	}
@@ -188,8 +186,8 @@ func (s *subscriber) listenLocked(w *waiter, channel string) {
 	}
 }
 
-// ended notes that an attempt has ended and does not leave w waiting. taken says that it took
-// the lock: that ends the place of w's process, which is else for those that wait behind it.
+// ended notes that an attempt has ended and does not leave w waiting. If it has taken the lock, the
+// process loses its place in the queue; else the next of its goroutines has that.
 func (w *waiter) ended(taken bool) {
 	w.subscriber.mu.Lock()
 	defer w.subscriber.mu.Unlock()
@@ -197,16 +195,16 @@ func (w *waiter) ended(taken bool) {
 	if taken {
 		w.since = 0
 	}
-	w.subscriber.tidyLocked(w)
+	w.subscriber.dropUnusedLocked(w)
 }
 
-// tidyLocked forgets w if nobody needs it.
-func (s *subscriber) tidyLocked(w *waiter) {
-	if w.attempting || w.attached > 0 || s.waiters[w.key] != w {
+// dropUnusedLocked forgets w if nobody needs it.
+func (s *subscriber) dropUnusedLocked(w *waiter) {
+	if w.attempting || w.subscriptions > 0 || s.waiters[w.key] != w {
 		return
 	}
 	delete(s.waiters, w.key)
-	s.leaveLocked(w.own)
+	s.leaveLocked(w.processTopic)
 	s.leaveLocked(w.redisson)
 	if w.sharded != nil {
 		w.sharded()
@@ -223,14 +221,14 @@ func (s *subscriber) undone(a *driver.Acquisition) {
 	s.forgetLocked(a.ID)
 	if w := s.waiters[waiterKeyOf(a)]; w != nil && w.id == a.ID {
 		w.granted, w.attempting = nil, false
-		s.tidyLocked(w)
+		s.dropUnusedLocked(w)
 	}
 }
 
 // notifyLocked tells those that wait for what is said on t.
 func (s *subscriber) notifyLocked(t *topic) {
 	for _, w := range s.waiters {
-		if t != nil && (w.own == t || w.redisson == t) {
+		if t != nil && (w.processTopic == t || w.redisson == t) {
 			w.notify()
 		}
 	}
@@ -243,9 +241,9 @@ func (w *waiter) notify() {
 	}
 }
 
-// heardLocked reads a message: of grant.lua, release.lua or acquire.lua on the channel of a
+// handleLocked handles a message: of grant.lua, release.lua or acquire.lua on the channel of a
 // process, or that the lock is free on Redisson's.
-func (s *subscriber) heardLocked(m *redis.Message) {
+func (s *subscriber) handleLocked(m *redis.Message) {
 	if !isProcess(m.Channel) {
 		s.notifyLocked(s.topics[m.Channel])
 		return
@@ -286,7 +284,7 @@ func (s *subscriber) grantedLocked(id, rest string) {
 	if w == nil || err1 != nil || err2 != nil || err3 != nil {
 		return
 	}
-	w.since = 0 // its process has its turn, whatever becomes of it
+	w.since = 0 // a place serves one grant, whatever becomes of that
 	if w.id != id {
 		return // given up, and being undone
 	}
@@ -300,30 +298,30 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 		return nil, err
 	}
 	w := b.subscriber.waiter(a, true)
-	one := &notices{waiter: w}
-	if err := b.subscriber.confirm(ctx, w.own); err != nil {
+	one := &subscription{waiter: w}
+	if err := b.subscriber.awaitConfirmed(ctx, w.processTopic); err != nil {
 		one.Close()
 		return nil, err
 	}
 	return one, nil
 }
 
-// notices implements [driver.Subscription].
-type notices struct {
+// subscription implements [driver.Subscription].
+type subscription struct {
 	*waiter
 	closed bool // under the subscriber's mutex
 }
 
 // C implements [driver.Subscription].
-func (n *notices) C() <-chan struct{} { return n.c }
+func (n *subscription) C() <-chan struct{} { return n.c }
 
 // Close implements [driver.Subscription].
-func (n *notices) Close() {
+func (n *subscription) Close() {
 	n.subscriber.mu.Lock()
 	defer n.subscriber.mu.Unlock()
 	if !n.closed {
 		n.closed = true
-		n.attached--
-		n.subscriber.tidyLocked(n.waiter)
+		n.subscriptions--
+		n.subscriber.dropUnusedLocked(n.waiter)
 	}
 }

@@ -135,9 +135,9 @@ func TestSubscriberIsKilled(t *testing.T) {
 func subscribe(t *testing.T, b *Backend, a *driver.Acquisition) driver.Subscription {
 	t.Helper()
 	w := b.subscriber.waiter(a, true)
-	receive(t, "the subscription", w.own.settled) // which Subscribe waits for, as long as confirmLimit
+	receive(t, "the subscription", w.processTopic.answered) // which Subscribe waits for, as long as confirmLimit
 	s, err := b.Subscribe(t.Context(), a)
-	(&notices{waiter: w}).Close()
+	(&subscription{waiter: w}).Close()
 	if err != nil {
 		t.Fatal(err)
 	}
