@@ -12,16 +12,16 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// probedSlots is how many keys find out whether a server has all slots. One that has a third
-// of them passes once in forty million times.
+// probedSlots is how many keys tell whether a server has all slots. One that has a third of
+// the slots passes once in forty million times.
 const probedSlots = 16
 
 const useClusterClient = "a node of a Redis Cluster takes a part of the keys alone: give redislock.New a client that redis.NewClusterClient returns, " +
 	"or Open a URL with ?cluster=true"
 
-// hasSlots returns an error if the server refuses keys because another node of its Cluster has
+// checkAllSlots returns an error if the server refuses keys because another node of its Cluster has
 // them. A proxy to a Cluster, which says as well that it is one, refuses none.
-func hasSlots(ctx context.Context, conn interface{ Pipeline() redis.Pipeliner }) error {
+func checkAllSlots(ctx context.Context, conn interface{ Pipeline() redis.Pipeliner }) error {
 	pipe := conn.Pipeline()
 	for i := range probedSlots {
 		pipe.Exists(ctx, fmt.Sprint("lockgen:probe:", i))
@@ -38,10 +38,10 @@ func hasSlots(ctx context.Context, conn interface{ Pipeline() redis.Pipeliner })
 	return nil
 }
 
-// advised says of which server err is, and what a person can do about it. batcher is nil for an
-// error of the caller's own client, by which locks are listed.
-func (b *Backend) advised(batcher *batcher, err error) error {
-	err = explained(err)
+// withAdvice adds to err which server it is of, and what a person can do about it. batcher is
+// nil for an error of b.client, which lists locks.
+func (b *Backend) withAdvice(batcher *batcher, err error) error {
+	err = wrapConflict(err)
 	text := err.Error()
 	if batcher != nil && batcher.client.Options().Addr != sentinelAddr && !strings.Contains(text, batcher.client.Options().Addr) {
 		err = fmt.Errorf("redis at %s: %w", batcher.client.Options().Addr, err)
@@ -75,8 +75,8 @@ func (b *Backend) Servers() []string {
 	return b.sentinels
 }
 
-// explained says of an answer what the Locker's caller is to know of it.
-func explained(err error) error {
+// wrapConflict wraps an answer about another kind of value at the key in ErrConflict.
+func wrapConflict(err error) error {
 	if text := err.Error(); strings.Contains(text, "WRONGTYPE") || strings.HasPrefix(text, "CONFLICT ") {
 		return fmt.Errorf("%w: %w", driver.ErrConflict, err)
 	}

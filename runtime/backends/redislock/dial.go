@@ -16,8 +16,8 @@ import (
 
 type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// dialing returns dial until the last Locker has closed. Its errors wrap errDial.
-func (b *Backend) dialing(dial dialer) dialer {
+// untilClosed returns dial, which fails once the last Locker has closed. Its errors wrap errDial.
+func (b *Backend) untilClosed(dial dialer) dialer {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if b.life.Closed() { // a client that a call makes beside Close would keep its connection
 			return nil, fmt.Errorf("%w: %w", errDial, redis.ErrClosed)
@@ -29,59 +29,59 @@ func (b *Backend) dialing(dial dialer) dialer {
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", errDial, err)
 		}
-		return patient(conn), nil
+		return withGrace(conn), nil
 	}
 }
 
-// lastLook is how long a connection is read once more whose deadline is over.
-const lastLook = 5 * time.Millisecond
+// readGrace is how long a connection is read once more after its deadline.
+const readGrace = 5 * time.Millisecond
 
-// patientConn looks once more for what has come when its deadline is over. In a process that did
-// not run for a while, as in a container that has used up its share of the CPU, an answer that
-// came in time looks late, and go-redis gives up the connection.
-type patientConn struct {
+// graceConn reads once more after its deadline. In a process that did not run for a while, as
+// in a container that has used up its share of the CPU, an answer that came in time looks
+// late, and go-redis gives up the connection.
+type graceConn struct {
 	net.Conn
-	looked atomic.Bool // once more, since go-redis set the deadline
+	reread atomic.Bool // since go-redis set the deadline
 }
 
-// patientSocket is a patientConn that go-redis may ask, between two calls, whether the
+// graceSocket is a graceConn that go-redis may ask, between two calls, whether the
 // server has closed it.
-type patientSocket struct {
-	*patientConn
+type graceSocket struct {
+	*graceConn
 	syscall.Conn
 }
 
-func patient(conn net.Conn) net.Conn {
-	c := &patientConn{Conn: conn}
+func withGrace(conn net.Conn) net.Conn {
+	c := &graceConn{Conn: conn}
 	if socket, ok := conn.(syscall.Conn); ok {
-		return patientSocket{c, socket}
+		return graceSocket{c, socket}
 	}
 	return c
 }
 
 // Read implements [net.Conn].
-func (c *patientConn) Read(b []byte) (int, error) {
+func (c *graceConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) || c.looked.Swap(true) {
+	if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) || c.reread.Swap(true) {
 		return n, err
 	}
-	_ = c.Conn.SetReadDeadline(time.Now().Add(lastLook))
+	_ = c.Conn.SetReadDeadline(time.Now().Add(readGrace))
 	return c.Conn.Read(b)
 }
 
 // SetReadDeadline implements [net.Conn].
-func (c *patientConn) SetReadDeadline(t time.Time) error {
-	c.looked.Store(false)
+func (c *graceConn) SetReadDeadline(t time.Time) error {
+	c.reread.Store(false)
 	return c.Conn.SetReadDeadline(t)
 }
 
 // NetConn returns the connection below, as that of a tls.Conn does.
-func (c *patientConn) NetConn() net.Conn { return c.Conn }
+func (c *graceConn) NetConn() net.Conn { return c.Conn }
 
-// pool is the PoolSize of our clients. The batcher bounds how many connections are in
+// poolSize is the PoolSize of our clients. The batcher bounds how many connections are in
 // use. go-redis refuses all calls for up to a second after so many failures to dial in
 // a row, so it is large.
-const pool = 1024
+const poolSize = 1024
 
 // lockOptions changes the caller's options to what a lock needs: nothing is repeated by
 // the library, contexts are obeyed, nothing is cached and timeouts are bounded. All else is kept:
@@ -89,20 +89,20 @@ const pool = 1024
 func lockOptions(o *redis.Options, extra time.Duration) *redis.Options {
 	o.MaxRetries, o.DialerRetries = -1, 1
 	o.ContextTimeoutEnabled = true
-	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = pool, 0, 0, 0
+	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = poolSize, 0, 0, 0
 	o.PipelinePoolSize = -1
 	o.PushNotificationProcessor = nil // belongs to the caller's client; ours makes one
 	o.ClientSideCacheConfig, o.ClientSideCache = nil, nil
-	o.MaintNotificationsConfig = noMaintenance()
+	o.MaintNotificationsConfig = maintenanceOff()
 	o.ReadTimeout, o.WriteTimeout = bounded(o.ReadTimeout)+extra, bounded(o.WriteTimeout)
 	return o
 }
 
-// noMaintenance turns maintenance notifications off, by which a server announces that
+// maintenanceOff turns maintenance notifications off, by which a server announces that
 // connections are to be handed over. A lock's calls are sent again where one is lost; and
 // go-redis v9.23 leaves goroutines of that feature behind when a client closes, and changes
 // its options while other connections read them.
-func noMaintenance() *maintnotifications.Config {
+func maintenanceOff() *maintnotifications.Config {
 	return &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 }
 
@@ -120,10 +120,10 @@ func openSentinel(o *redis.FailoverOptions, options []Options) *Backend {
 	}
 	b := newBackend(options)
 	b.sentinels = o.SentinelAddrs
-	o.Dialer = b.dialing(dial)
+	o.Dialer = b.untilClosed(dial)
 	o.MaxRetries, o.DialerRetries = -1, 1
 	o.ContextTimeoutEnabled = true
-	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = pool, 0, 0, 0
+	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = poolSize, 0, 0, 0
 	o.PipelinePoolSize = -1
 	o.PushNotificationProcessor = nil
 	o.ReadTimeout, o.WriteTimeout = bounded(o.ReadTimeout)+b.replicas().within, bounded(o.WriteTimeout)
@@ -134,9 +134,9 @@ func clusterOptions(o redis.ClusterOptions, extra time.Duration) redis.ClusterOp
 	o.MaxRetries, o.MaxRedirects = -1, 3
 	o.DialerRetries = 1
 	o.ContextTimeoutEnabled = true
-	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = pool, 0, 0, 0
+	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = poolSize, 0, 0, 0
 	o.PipelinePoolSize = -1
-	o.MaintNotificationsConfig = noMaintenance()
+	o.MaintNotificationsConfig = maintenanceOff()
 	o.ReadOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
 	// Policies are for commands without a key. They cost a COMMAND at each client, and go-redis
 	// writes to stderr if that fails.

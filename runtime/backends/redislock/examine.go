@@ -42,12 +42,12 @@ func (b *batcher) examine(theirs func(context.Context, *redis.Conn) error, refus
 		b.allKeys.Store(hasAllKeys(facts, about))
 		b.examined.Store(true)
 		if about["redis_mode"] == "cluster" && !b.bySlot {
-			if err := hasSlots(ctx, conn); err != nil {
+			if err := checkAllSlots(ctx, conn); err != nil {
 				return err
 			}
 		}
 		if refuseEvicting {
-			return mayEvict(facts)
+			return checkEviction(facts)
 		}
 		return nil
 	}
@@ -81,9 +81,9 @@ func hasAllKeys(memory, server map[string]string) bool {
 // several places: in the words of Redis, or of a proxy to several.
 func isCrossSlot(err error) bool { return err != nil && strings.Contains(err.Error(), "same slot") }
 
-// mayEvict returns an error if the server may evict locks by its configuration, also
+// checkEviction returns an error if the server may evict locks by its configuration, also
 // if its memory has no limit yet: that may be set at any time.
-func mayEvict(memory map[string]string) error {
+func checkEviction(memory map[string]string) error {
 	if policy := memory["maxmemory_policy"]; policy != "" && policy != "noeviction" {
 		return &unfitError{"the server may evict locks: its maxmemory-policy is " + policy + "; set noeviction, " +
 			"or accept it by redislock.Options.AllowEviction"}

@@ -18,14 +18,14 @@ var foreignSource string
 
 var foreignScript = newScript(0, foreignSource)
 
-// askForString is how long a waiter leaves a string alone: its owner tells nobody that it
+// stringPoll is how often a waiter asks whether a string is gone: nobody is told when its owner
 // deletes it.
-const askForString = 50 * time.Millisecond
+const stringPoll = 50 * time.Millisecond
 
-// besideForeign returns what an attempt that failed with err is told: if something else than
-// a's kind of lock is at the key, what it looks like. With Options.WaitForStrings a string
-// that expires holds a mutex, and is told as who holds it.
-func (b *Backend) besideForeign(ctx context.Context, a *driver.Acquisition, w *waiter, err error) (*driver.HeldError, error) {
+// resolveConflict returns err, or if that is an ErrConflict one that says what is at a's key
+// instead of a lock of its kind. With Options.WaitForStrings a string that expires counts as a
+// holder of the mutex.
+func (b *Backend) resolveConflict(ctx context.Context, a *driver.Acquisition, w *waiter, err error) (*driver.HeldError, error) {
 	if !errors.Is(err, driver.ErrConflict) {
 		return nil, err
 	}
@@ -59,8 +59,8 @@ func (b *Backend) besideForeign(ctx context.Context, a *driver.Acquisition, w *w
 	}
 	held.RetryAfter = max(time.Duration(left)*time.Millisecond, time.Millisecond)
 	held.Holder = "a string of another library"
-	if w != nil && held.RetryAfter > askForString {
-		time.AfterFunc(askForString-rand.N(askForString/4), w.notify)
+	if w != nil && held.RetryAfter > stringPoll {
+		time.AfterFunc(stringPoll-rand.N(stringPoll/4), w.notify)
 	}
 	return held, nil
 }

@@ -48,7 +48,7 @@ func TestStringIsWaitedFor(t *testing.T) {
 			t.Fatalf("in beside the string: %v", got.err)
 		case got := <-other:
 			t.Fatalf("in beside the string: %v", got.err)
-		case <-time.After(4 * askForString):
+		case <-time.After(4 * stringPoll):
 		}
 		if got := command(t, addr, "GET", key); got != "" {
 			t.Fatalf("while it is waited for, the string is %v", got)

@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	scanPage  = 250  // keys that one SCAN looks at, about
-	fewFields = 1000 // fields of a hash that is looked at: readers of Redisson, at most
-	foreign   = "Redisson"
+	scanPage       = 250  // keys that one SCAN looks at, about
+	fewFields      = 1000 // fields that are read of a hash: the readers of a lock of Redisson, at most
+	redissonClient = "Redisson"
 )
 
 // ownerPattern is what Redisson and this package write as the owner of a lock: a UUID, a colon
@@ -37,7 +37,7 @@ func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.L
 		}
 		masters, err := b.masters(ctx)
 		if err != nil {
-			yield(nil, b.advised(nil, err))
+			yield(nil, b.withAdvice(nil, err))
 			return
 		}
 		for _, m := range masters {
@@ -54,7 +54,7 @@ func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.L
 func (b *Backend) masters(ctx context.Context) (all []redis.UniversalClient, err error) {
 	cluster := b.router.cluster()
 	if cluster == nil {
-		return []redis.UniversalClient{b.client}, hasSlots(ctx, b.client) // a node of a Cluster has a part of the locks
+		return []redis.UniversalClient{b.client}, checkAllSlots(ctx, b.client) // a node of a Cluster has a part of the locks
 	}
 	var mu sync.Mutex
 	err = cluster.ForEachMaster(ctx, func(_ context.Context, c *redis.Client) error {
@@ -74,11 +74,11 @@ func (b *Backend) scan(ctx context.Context, c redis.UniversalClient, pattern, ki
 	for cursor := uint64(0); ; {
 		names, next, err := c.ScanType(ctx, cursor, pattern, scanPage, kind).Result()
 		if err != nil {
-			return yield(nil, b.advised(nil, err)) && false
+			return yield(nil, b.withAdvice(nil, err)) && false
 		}
 		infos, err := b.describe(ctx, c, names)
 		if err != nil {
-			return yield(nil, b.advised(nil, err)) && false
+			return yield(nil, b.withAdvice(nil, err)) && false
 		}
 		for _, info := range infos {
 			if info.lock != nil && !yield(info.lock, nil) {
@@ -100,13 +100,13 @@ func (b *Backend) Lock(ctx context.Context, key string) (*driver.LockInfo, error
 	clock := redis.UniversalClient(b.client) // in a Cluster that of the node whose tokens and leases are told by it
 	if b.router.cluster() != nil {
 		if clock, err = b.router.master(ctx, key); err != nil {
-			return nil, b.advised(nil, err)
+			return nil, b.withAdvice(nil, err)
 		}
 	}
 	infos, err := b.describe(ctx, clock, []string{key})
 	switch {
 	case err != nil:
-		return nil, b.advised(nil, err)
+		return nil, b.withAdvice(nil, err)
 	case infos[0].lock == nil && infos[0].kind != "none":
 		return nil, fmt.Errorf("%w: %s is a %s", driver.ErrConflict, key, infos[0].kind)
 	}
@@ -127,7 +127,7 @@ func (b *Backend) Break(ctx context.Context, key, id string) error {
 	switch {
 	case at < 0:
 		return fmt.Errorf("%w: %s does not hold %s", driver.ErrLost, id, key)
-	case info.Kind != 0 && info.Holders[at].Client == foreign:
+	case info.Kind != 0 && info.Holders[at].Client == redissonClient:
 		return fmt.Errorf("%w: a read-write lock of Redisson can't be freed for another", driver.ErrInvalid)
 	case info.Kind != 0:
 		return b.kinds.Break(ctx, key, id)
@@ -143,28 +143,28 @@ func (b *Backend) Break(ctx context.Context, key, id string) error {
 	return err
 }
 
-// found is what is at one key.
-type found struct {
+// keyInfo is what is at one key.
+type keyInfo struct {
 	kind string           // of the value; "none" is no value
 	lock *driver.LockInfo // nil: it is no lock
 }
 
-// look is what is asked about one key.
-type look struct {
+// keyQuery is what is asked about one key.
+type keyQuery struct {
 	kind           *redis.StatusCmd
 	left           *redis.DurationCmd
 	fields         *redis.ScanCmd   // of a hash
-	begins, record *redis.StringCmd // of a string
+	prefix, record *redis.StringCmd // of a string
 	queue, waiting *redis.IntCmd
 	token          *redis.StringCmd
 }
 
-func ask(ctx context.Context, pipe redis.Pipeliner, key string) *look {
-	l := &look{
+func queryKey(ctx context.Context, pipe redis.Pipeliner, key string) *keyQuery {
+	l := &keyQuery{
 		kind:   pipe.Type(ctx, key),
 		left:   pipe.PTTL(ctx, key),
 		fields: pipe.HScan(ctx, key, 0, "", fewFields),
-		begins: pipe.GetRange(ctx, key, 0, 17),
+		prefix: pipe.GetRange(ctx, key, 0, 17),
 	}
 	if k, err := keysOf(key); err == nil {
 		l.queue, l.token = pipe.ZCard(ctx, k.queue), pipe.Get(ctx, k.token)
@@ -176,25 +176,25 @@ func ask(ctx context.Context, pipe redis.Pipeliner, key string) *look {
 
 // describe looks at keys, in three round trips at most, by the time of clock. In a Cluster a key whose slot is on its way
 // may be at another master than the one that named it.
-func (b *Backend) describe(ctx context.Context, clock redis.UniversalClient, keys []string) ([]found, error) {
+func (b *Backend) describe(ctx context.Context, clock redis.UniversalClient, keys []string) ([]keyInfo, error) {
 	now, err := clock.Time(ctx).Result()
 	if err != nil {
 		return nil, err
 	}
-	all, pipe := make([]*look, len(keys)), b.client.Pipeline()
+	all, pipe := make([]*keyQuery, len(keys)), b.client.Pipeline()
 	for i, key := range keys {
-		all[i] = ask(ctx, pipe, key)
+		all[i] = queryKey(ctx, pipe, key)
 	}
 	if err := sendAll(ctx, pipe); err != nil {
 		return nil, err
 	}
-	out, values := make([]found, len(keys)), b.client.Pipeline()
+	out, values := make([]keyInfo, len(keys)), b.client.Pipeline()
 	for i, l := range all {
 		if err := l.refusal(); err != nil {
 			return nil, err
 		}
 		switch out[i].kind = l.kind.Val(); {
-		case out[i].kind == "string" && record.IsRecord(l.begins.Val()):
+		case out[i].kind == "string" && record.IsRecord(l.prefix.Val()):
 			l.record = values.Get(ctx, keys[i])
 		case out[i].kind == "hash" && l.fields.Err() == nil && l.left.Val() > 0:
 			fields, _ := l.fields.Val()
@@ -232,12 +232,12 @@ func sendAll(ctx context.Context, pipe redis.Pipeliner) error {
 }
 
 // refusal returns an error if the server has refused to tell what there is at the key.
-func (l *look) refusal() error {
+func (l *keyQuery) refusal() error {
 	switch l.kind.Val() {
 	case "hash":
 		return refusal(l.left, l.fields)
 	case "string":
-		return refusal(l.begins)
+		return refusal(l.prefix)
 	}
 	return refusal(l.kind)
 }
@@ -254,7 +254,7 @@ func refusal(cmds ...redis.Cmder) error {
 
 // complete adds to a mutex what stands beside it. Its token is remembered for a while only,
 // as the last of those that the lease reserves.
-func (l *look) complete(info *driver.LockInfo, now time.Time) {
+func (l *keyQuery) complete(info *driver.LockInfo, now time.Time) {
 	if info == nil || info.Kind != 0 || l.queue == nil {
 		return
 	}
@@ -280,7 +280,7 @@ func hashLock(key string, fields []string, left time.Duration) *driver.LockInfo 
 		if _, err := strconv.Atoi(value); id == nil || err != nil {
 			return nil
 		}
-		h := driver.Holder{ID: name, Left: left, Client: foreign}
+		h := driver.Holder{ID: name, Left: left, Client: redissonClient}
 		if id[1] == "8" && id[2] == "" {
 			h.Client = record.Client
 		}

@@ -30,7 +30,7 @@ func New(client redis.UniversalClient, options ...Options) *Backend {
 			return b.refuse("New got a nil *redis.Client; make it with redis.NewClient")
 		}
 		o := *c.Options()
-		o.Dialer = b.dialing(o.Dialer)
+		o.Dialer = b.untilClosed(o.Dialer)
 		b.router.hooks = append([]redis.Hook{newBridge(c)}, b.router.hooks...)
 		return b.use(redis.NewClient(lockOptions(&o, b.replicas().within)))
 	case *redis.ClusterClient:
@@ -41,7 +41,7 @@ func New(client redis.UniversalClient, options ...Options) *Backend {
 		if o.Dialer == nil {
 			o.Dialer = redis.NewDialer(&redis.Options{DialTimeout: o.DialTimeout, TLSConfig: o.TLSConfig})
 		}
-		o.Dialer = b.dialing(o.Dialer)
+		o.Dialer = b.untilClosed(o.Dialer)
 		b.router.node = clusterOptions(o, b.replicas().within)
 		return b.use(redis.NewClusterClient(slotMapOptions(b.router.node)))
 	case *redis.Ring:

@@ -40,7 +40,7 @@ func (b *Backend) note(ctx context.Context, call func() (string, error)) (string
 	}
 	answer, failed := within(ctx, call)
 	if failed != nil && !errors.Is(failed, redis.Nil) {
-		return "", explained(failed)
+		return "", wrapConflict(failed)
 	}
 	return answer, nil
 }

@@ -46,7 +46,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	if a.Mode.Kind != 0 {
 		l, err := b.kinds.Acquire(ctx, a)
 		if err != nil {
-			_, err = b.besideForeign(ctx, a, nil, err)
+			_, err = b.resolveConflict(ctx, a, nil, err)
 		}
 		return l, err
 	}
@@ -87,7 +87,7 @@ func (b *Backend) attemptAcquire(ctx context.Context, k keys, a *driver.Acquisit
 	c, unanswered, err := b.run(ctx, first)
 	a.MayHaveRun = a.MayHaveRun || unanswered
 	if err != nil {
-		held, err := b.besideForeign(ctx, a, w, err)
+		held, err := b.resolveConflict(ctx, a, w, err)
 		return nil, held, err
 	}
 	switch numbers, holder := c.reply.list(); {
@@ -158,7 +158,7 @@ func (b *Backend) run(ctx context.Context, first *call) (c *call, unanswered boo
 				continue
 			}
 		}
-		if err = b.advised(batcher, err); unanswered && !errors.Is(err, errNoAnswer) {
+		if err = b.withAdvice(batcher, err); unanswered && !errors.Is(err, errNoAnswer) {
 			err = fmt.Errorf("an earlier attempt had no answer: %w", err)
 		}
 		if unanswered && !first.readOnly {

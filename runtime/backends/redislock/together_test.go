@@ -105,7 +105,7 @@ func TestTogetherAsEachAlone(t *testing.T) {
 		}
 	}
 	for what, c := range map[string]*call{"wrong": wrong, "wrongToFree": wrongToFree} {
-		if !errors.Is(explained(c.err), lock.ErrConflict) {
+		if !errors.Is(wrapConflict(c.err), lock.ErrConflict) {
 			t.Errorf("%s: %v, %v", what, c.reply, c.err)
 		}
 	}

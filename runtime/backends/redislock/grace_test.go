@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// connected returns the two ends of a connection: ours as dialing returns it.
+// connected returns the two ends of a connection: ours as untilClosed returns it.
 func connected(t *testing.T) (ours, theirs net.Conn) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -17,7 +17,7 @@ func connected(t *testing.T) (ours, theirs net.Conn) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	conn, err := newBackend(nil).dialing((&net.Dialer{}).DialContext)(t.Context(), "tcp", listener.Addr().String())
+	conn, err := newBackend(nil).untilClosed((&net.Dialer{}).DialContext)(t.Context(), "tcp", listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestNoAnswerIsADeadline(t *testing.T) {
 	if n, err := ours.Read(make([]byte, 10)); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("read %d bytes, %v", n, err)
 	}
-	if took := time.Since(begin); took > lastLook+20*time.Millisecond+meter.Since(begin) {
+	if took := time.Since(begin); took > readGrace+20*time.Millisecond+meter.Since(begin) {
 		t.Errorf("it took %v", took)
 	}
 }
@@ -79,7 +79,7 @@ func (c *trickle) Read(b []byte) (int, error) {
 // A server that answers byte by byte is not waited for beyond the last look.
 func TestLastLookIsTheLast(t *testing.T) {
 	t.Parallel()
-	ours := patient(&trickle{})
+	ours := withGrace(&trickle{})
 	for range 2 { // a deadline of its own for each answer
 		if err := ours.SetReadDeadline(time.Now()); err != nil {
 			t.Fatal(err)
@@ -103,7 +103,7 @@ func TestSocketsCanBeAsked(t *testing.T) {
 	}
 	piped, other := net.Pipe()
 	t.Cleanup(func() { _, _ = piped.Close(), other.Close() })
-	if _, ok := patient(piped).(syscall.Conn); ok {
+	if _, ok := withGrace(piped).(syscall.Conn); ok {
 		t.Error("a connection that is no socket can be asked")
 	}
 }
