@@ -25,7 +25,7 @@ import (
 const sources = "../../../runtime/backends/redislock"
 
 // constants are those names: see newScript in redislock.
-var constants = regexp.MustCompile(`\b(FORGET|LOOK|AWAY|QUEUE|CLUSTER)\b`)
+var constants = regexp.MustCompile(`\b(TOKEN_LIMIT|LOOK_AGAIN|LEFT_TO_REDISSON|QUEUE_LIMIT|CLUSTER)\b`)
 
 // scripts returns the text of each script, by its file's name without ".lua". They
 // read the time from the clock that the tests set.

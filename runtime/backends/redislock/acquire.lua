@@ -14,22 +14,22 @@
 -- server's time in µs, 1 if the holder is a client of Redisson, else 0, and the holder.
 
 local micros = now()
-local again = false
-local aside = asideOf(KEYS[2])
-if call('EXISTS', KEYS[1], KEYS[2], KEYS[4], aside) > 0 then
+local resent = false -- an earlier attempt of this acquisition has taken the lock
+local strangers = strangersOf(KEYS[2])
+if call('EXISTS', KEYS[1], KEYS[2], KEYS[4], strangers) > 0 then
   if call('EXISTS', KEYS[4]) == 1 then
     return redis.status_reply('undone')
   end
-  again = call('HEXISTS', KEYS[1], ARGV[1]) == 1
-  local left = again and -2 or call('PTTL', KEYS[1])
-  local holder, stranger = nil, 0
+  resent = call('HEXISTS', KEYS[1], ARGV[1]) == 1
+  local left = resent and -2 or call('PTTL', KEYS[1])
+  local holder, redisson = nil, 0 -- redisson is 1 if the holder is a client of Redisson, or may be soon
   if left == -1 then
     return redis.error_reply('CONFLICT a hash without an expiry is at the key, which is no lock')
   elseif left >= 0 then
     for _, field in ipairs(call('HKEYS', KEYS[1])) do
       if string.find(field, '^%x+%-%x+%-%x+%-%x+%-%x+:') then
         holder = (not holder or field < holder) and field or holder
-        stranger = string.sub(field, 15, 15) ~= '8' and 1 or stranger -- by the version of its UUID
+        redisson = string.sub(field, 15, 15) ~= '8' and 1 or redisson -- by the version of its UUID
       elseif field == 'mode' then
         return redis.error_reply('CONFLICT a read-write lock of Redisson is at the key')
       end
@@ -37,15 +37,15 @@ if call('EXISTS', KEYS[1], KEYS[2], KEYS[4], aside) > 0 then
     if not holder and call('EXISTS', KEYS[1]) == 1 then -- in miniredis a key may expire between two commands
       return redis.error_reply('CONFLICT a hash that has no owner is at the key, so it is no lock')
     end
-    if stranger == 1 then
-      call('PEXPIRE', aside, 0) -- it had its turn; DEL would take a right more
+    if redisson == 1 then
+      call('PEXPIRE', strangers, 0) -- it had its turn; DEL would take a right more
     end
-  elseif not again then
-    left = math.min(call('PTTL', aside), LOOK)
+  elseif not resent then
+    left = math.min(call('PTTL', strangers), LOOK_AGAIN)
     if (ARGV[4] or '') == '' and call('EXISTS', KEYS[2]) == 0 then
       left = -1 -- who only tries does not ask again
     end
-    stranger = left >= 0 and 1 or 0
+    redisson = left >= 0 and 1 or 0
     if left < 0 and grant(KEYS[1], KEYS[2], KEYS[3], ARGV[1], 0) then
       left, holder = call('PTTL', KEYS[1]), call('HKEYS', KEYS[1])[1]
     end
@@ -53,18 +53,18 @@ if call('EXISTS', KEYS[1], KEYS[2], KEYS[4], aside) > 0 then
   if left >= 0 then
     if ARGV[4] and ARGV[4] ~= '' then
       call('ZADD', KEYS[2], 'NX', ARGV[5] or micros, ARGV[4])
-      local expires = redis.pcall('PEXPIRE', KEYS[2], QUEUE)
+      local expires = redis.pcall('PEXPIRE', KEYS[2], QUEUE_LIMIT)
       if expires ~= 1 then -- a queue without an expiry would stay
         call('ZREM', KEYS[2], ARGV[4])
         return expires
       end
       -- With each attempt: the holder may keep the lock while it does not use it.
-      if holder and stranger == 0 and call('ZRANGE', KEYS[2], 0, 0)[1] == ARGV[4] then
+      if holder and redisson == 0 and call('ZRANGE', KEYS[2], 0, 0)[1] == ARGV[4] then
         tell(holder, 'wanted ' .. holder)
       end
     end
-    return {math.max(left, 1), micros, stranger, holder or ''}
+    return {math.max(left, 1), micros, redisson, holder or ''}
   end
 end
 
-return take(KEYS[1], KEYS[3], ARGV[1], ARGV[2], tonumber(ARGV[3] or 1), micros, again)
+return take(KEYS[1], KEYS[3], ARGV[1], ARGV[2], tonumber(ARGV[3] or 1), micros, resent)

@@ -11,6 +11,6 @@ if call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
   return 0
 end
 if tonumber(call('GET', KEYS[2]) or 0) < tonumber(ARGV[2]) then
-  call('SET', KEYS[2], ARGV[2], 'PX', kept(ARGV[2], math.max(call('PTTL', KEYS[1]), 0) + FORGET))
+  call('SET', KEYS[2], ARGV[2], 'PX', tokenTTL(ARGV[2], math.max(call('PTTL', KEYS[1]), 0) + TOKEN_LIMIT))
 end
 return 1

@@ -30,40 +30,40 @@ end
 -- used is given back. pcall: the notice below must not fail.
 if free and ARGV[3] and ARGV[3] ~= '' then
   if string.sub(ARGV[3], 1, 1) ~= '-' then
-    redis.pcall('SET', KEYS[3], ARGV[3], 'PX', kept(ARGV[3], FORGET))
+    redis.pcall('SET', KEYS[3], ARGV[3], 'PX', tokenTTL(ARGV[3], TOKEN_LIMIT))
   elseif redis.pcall('EXISTS', KEYS[3]) == 1 then
     redis.pcall('INCRBY', KEYS[3], ARGV[3])
   end
 end
 
 if ARGV[4] and ARGV[4] ~= '' then
-  -- Who gives up may be the one that was to look after a lock left to Redisson.
+  -- The entry may be of the one that was to look whether Redisson has taken a lock left to it.
   free = call('ZREM', KEYS[2], ARGV[4]) == 1 and call('EXISTS', KEYS[1]) == 0 or free
 end
 
 if free then
-  local inLine = call('EXISTS', KEYS[2]) == 1
-  local heard = not inLine and announce(ARGV[2])
-  local others = (inLine or heard) and strangers(ARGV[2]) or 0
+  local queued = call('EXISTS', KEYS[2]) == 1
+  local heard = not queued and announce(ARGV[2])
+  local redisson = (queued or heard) and redissonWaiters(ARGV[2]) or 0
   -- Redisson's clients know no queue: each of them gets as many turns as one of ours, also as
   -- the one that frees it, which is likely to come back.
-  local leave = others > 0 and now() % (call('ZCARD', KEYS[2]) + 1 + others) < others
-  if leave then
-    redis.pcall('SET', asideOf(KEYS[2]), '', 'PX', AWAY)
+  local toRedisson = redisson > 0 and now() % (call('ZCARD', KEYS[2]) + 1 + redisson) < redisson
+  if toRedisson then
+    redis.pcall('SET', strangersOf(KEYS[2]), '', 'PX', LEFT_TO_REDISSON)
   end
-  if inLine and (leave or not grant(KEYS[1], KEYS[2], KEYS[3], '', others)) then
+  if queued and (toRedisson or not grant(KEYS[1], KEYS[2], KEYS[3], '', redisson)) then
     announce(ARGV[2])
   end
-  local id = leave and string.match(call('ZRANGE', KEYS[2], 0, 0)[1] or '', '^%S+')
+  local id = toRedisson and string.match(call('ZRANGE', KEYS[2], 0, 0)[1] or '', '^%S+')
   if id then
     tell(id, 'look ' .. id .. ' ' .. KEYS[1])
   end
 end
 
 if ARGV[5] then
-  local kept = redis.pcall('SET', KEYS[4], '', 'PX', ARGV[5])
-  if kept.err then
-    return kept
+  local tombstone = redis.pcall('SET', KEYS[4], '', 'PX', ARGV[5])
+  if tombstone.err then
+    return tombstone
   end
 end
 return freed

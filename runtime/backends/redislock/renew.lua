@@ -23,7 +23,7 @@ end
 if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
 end
-if KEYS[2] and redis.call('PTTL', KEYS[2]) < ARGV[2] + FORGET then -- more if it was raised
-  redis.call('PEXPIRE', KEYS[2], ARGV[2] + FORGET)
+if KEYS[2] and redis.call('PTTL', KEYS[2]) < ARGV[2] + TOKEN_LIMIT then -- more if it was raised
+  redis.call('PEXPIRE', KEYS[2], ARGV[2] + TOKEN_LIMIT)
 end
 return 1

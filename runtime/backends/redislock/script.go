@@ -19,7 +19,7 @@ import (
 const (
 	// leftToRedisson is how long a free lock is left to Redisson's clients.
 	leftToRedisson = 10 * time.Millisecond
-	// lookAgain is how often the first in line looks meanwhile whether one of them has it.
+	// lookAgain is how often the first in line asks meanwhile whether one of them has it.
 	lookAgain = 2 * time.Millisecond
 	// queueLimit is how long a queue outlives its last arrival. Whoever waits
 	// arrives anew once a second.
@@ -77,10 +77,10 @@ func ms(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10)
 // in, they cost nothing at the server, which makes a Lua string of every argument.
 func textOf(cluster bool, sources []string) text {
 	source := strings.NewReplacer(
-		"FORGET", ms(tokenLimit),
-		"LOOK", ms(lookAgain),
-		"AWAY", ms(leftToRedisson),
-		"QUEUE", ms(queueLimit),
+		"TOKEN_LIMIT", ms(tokenLimit),
+		"LOOK_AGAIN", ms(lookAgain),
+		"LEFT_TO_REDISSON", ms(leftToRedisson),
+		"QUEUE_LIMIT", ms(queueLimit),
 		"CLUSTER", strconv.FormatBool(cluster),
 	).Replace(serverSource + strings.Join(sources, ""))
 	sum := sha1.Sum([]byte(source)) // what EVALSHA asks for

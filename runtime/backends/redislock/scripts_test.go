@@ -346,7 +346,7 @@ func TestRenewAllTellsEachItsOwn(t *testing.T) {
 func TestNoClientClockInTheScripts(t *testing.T) {
 	t.Parallel()
 	for _, s := range []*script{acquireScript, releaseScript, renewScript} {
-		for _, word := range []string{"PXAT", "EXPIREAT", "QUEUE", "FORGET", "AWAY", "LOOK"} {
+		for _, word := range []string{"PXAT", "EXPIREAT", "QUEUE_LIMIT", "TOKEN_LIMIT", "LEFT_TO_REDISSON", "LOOK_AGAIN"} {
 			if strings.Contains(s.source, word) && !strings.Contains(s.source, "-- "+word) {
 				t.Errorf("a script says %s", word)
 			}

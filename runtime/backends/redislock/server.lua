@@ -33,9 +33,9 @@ local function announce(channel)
   return count('PUBLISH', channel, '0') + (CLUSTER and count('SPUBLISH', channel, '0') or 0) > 0
 end
 
--- strangers returns how many clients of Redisson may wait for the lock. Ours listen on its
+-- redissonWaiters returns how many clients of Redisson may wait for the lock. Ours listen on its
 -- channel by a pattern, which NUMSUB does not count. A sharded channel knows no patterns, so
 -- that those of ours that wait for a client of Redisson count as well.
-local function strangers(channel)
+local function redissonWaiters(channel)
   return count('PUBSUB', 'NUMSUB', channel) + (CLUSTER and count('PUBSUB', 'SHARDNUMSUB', channel) or 0)
 end
