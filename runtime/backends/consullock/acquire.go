@@ -15,12 +15,12 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
-// resends is how a request without an answer is sent again. Each is idempotent;
-// after the last the outcome is unknown.
+// resends says when a request without an answer is sent again. Each resend is
+// idempotent; after the last the outcome is unknown.
 var resends = engine.Schedule{Pauses: []time.Duration{0, 50 * time.Millisecond, 300 * time.Millisecond}}
 
-// contentions is how often others may overtake one attempt.
-const contentions = 20
+// maxContentions is how often the lock may change under one attempt before it gives up.
+const maxContentions = 20
 
 // resend calls attempt until it was answered. It reports whether any attempt was not.
 func resend(ctx context.Context, attempt func(context.Context) error) (mayHaveRun bool, err error) {
@@ -58,14 +58,13 @@ func (op *acquireOp) run(ctx context.Context) (l *lease, err error) {
 	return l, err
 }
 
-// attempt acts on the lock and its queue as they are expected to be. If that is
-// wrong, the conditions of the transaction find it out; then, or if v is nil, it
-// looks first.
-func (op *acquireOp) attempt(ctx context.Context, v *seen) (l *lease, err error) {
-	held := false // by others, as far as was heard
-	for i := range contentions {
+// attempt acts on v, as the lock and its queue are expected to be. If they are not, the
+// transaction's conditions fail, and attempt reads them first. It does so at once if v is nil.
+func (op *acquireOp) attempt(ctx context.Context, v *view) (l *lease, err error) {
+	held := false // others have changed the lock meanwhile
+	for i := range maxContentions {
 		if v == nil {
-			v, err = op.backend.look(ctx, op.place.Key)
+			v, err = op.backend.readLock(ctx, op.place.Key)
 			if err != nil && held && ctx.Err() != nil && !op.acquisition.MayHaveRun {
 				return nil, &driver.HeldError{}
 			}
@@ -73,10 +72,10 @@ func (op *acquireOp) attempt(ctx context.Context, v *seen) (l *lease, err error)
 		if err == nil {
 			l, err = op.actOn(ctx, v)
 		}
-		if !errors.Is(err, errMoved) && !errors.Is(err, errNoSession) {
+		if !errors.Is(err, errChanged) && !errors.Is(err, errSessionEnded) {
 			return l, err
 		}
-		v, held = nil, held || errors.Is(err, errMoved) && !errors.Is(err, errOwn)
+		v, held = nil, held || errors.Is(err, errChanged) && !errors.Is(err, errChangedByUs)
 		if i > 0 && !engine.Pause(ctx, rand.N(time.Millisecond)) {
 			break
 		}
@@ -90,32 +89,31 @@ func (op *acquireOp) attempt(ctx context.Context, v *seen) (l *lease, err error)
 	return nil, err
 }
 
-// actOn takes the lock if that is free and it is the turn of this process; else
-// it says why not. errMoved says that it is to be looked at again.
-func (op *acquireOp) actOn(ctx context.Context, v *seen) (*lease, error) {
+// actOn takes the lock if it is free and this process is the next to have it; else its error says
+// why not. errChanged says that v is no longer so.
+func (op *acquireOp) actOn(ctx context.Context, v *view) (*lease, error) {
 	b, a := op.backend, op.acquisition
 	switch ahead := v.ahead(op.place.Process); {
 	case v.pair != nil && v.pair.Flags != lockFlag:
 		return nil, record.Beside(looksLike(v.pair), record.Mutex)
 	case v.heldBy(a.ID): // by an attempt that had no answer
-		return nil, cmp.Or(op.giveBack(ctx, v.pair), errOwn)
+		return nil, cmp.Or(op.giveBack(ctx, v.pair), errChangedByUs)
 	case v.held():
 		return nil, op.wait(ctx, v, driver.HeldError{Holder: ownerOf(v.pair)})
-	case v.told || len(ahead) == 0:
+	case v.freed || len(ahead) == 0:
 		return op.take(ctx, v)
 	default:
 		left := b.turnLeft(a, v, ahead[0])
 		if left > 0 {
 			return nil, op.wait(ctx, v, driver.HeldError{RetryAfter: left})
 		}
-		return nil, cmp.Or(b.pass(ctx, v, ahead[0]), errMoved)
+		return nil, cmp.Or(b.removeHead(ctx, v, ahead[0]), errChanged)
 	}
 }
 
-// take tries to take the lock, which was seen or assumed to be free, and takes this
-// process out of the queue. If nobody has looked whether others wait, the transaction
-// tells; then the lock is given back.
-func (op *acquireOp) take(ctx context.Context, v *seen) (*lease, error) {
+// take tries to take the lock, which is free in v, and takes this process out of the queue. If v is
+// assumed, the transaction reads the queue as well: if others wait, take gives the lock back.
+func (op *acquireOp) take(ctx context.Context, v *view) (*lease, error) {
 	b, a := op.backend, op.acquisition
 	s, err := b.sessions.Get(ctx, classOf(a.TTL))
 	if err != nil {
@@ -123,13 +121,13 @@ func (op *acquireOp) take(ctx context.Context, v *seen) (*lease, error) {
 	}
 	defer s.Drop()
 	if err = s.Await(ctx, a.TTL); errors.Is(err, driver.ErrLost) {
-		return nil, errNoSession // whoever acquires begins again on another one
+		return nil, errSessionEnded // attempt begins again on another one
 	} else if err != nil {
 		return nil, err
 	}
 	t := ops{unchanged(tombstoneOf(a.ID), 0), unchanged(v.key, v.index())}
 	t = append(t, kv(api.KVLock, api.KVTxnOp{Key: v.key, Session: s.id, Flags: lockFlag, Value: []byte(a.ID)}))
-	if key := b.entryOf(op.place); key != "" {
+	if key := b.entryKey(op.place); key != "" {
 		t = append(t, kv(api.KVDelete, api.KVTxnOp{Key: key}))
 	}
 	if v.assumed {
@@ -145,56 +143,56 @@ func (op *acquireOp) take(ctx context.Context, v *seen) (*lease, error) {
 		return nil, err
 	}
 	pair.Value = []byte(a.ID)
-	if others := r.queue(v.key); len(others) > 0 { // it is somebody's turn
-		b.sawQueue(v.key, r)
-		return nil, cmp.Or(op.giveBack(ctx, pair), errMoved)
+	if others := r.queue(v.key); len(others) > 0 { // the first of them is next
+		b.rememberQueue(v.key, r)
+		return nil, cmp.Or(op.giveBack(ctx, pair), errChanged)
 	}
-	b.placeless(op.place)
+	b.forgetWaiter(op.place)
 	l := &lease{Lease: s.NewLease(a, pair.ModifyIndex, until, nil), backend: b, session: s}
 	l.pair.Store(pair)
 	return l, nil
 }
 
-// giveBack frees the lock that an attempt has taken as p. A request to do so that arrives late
-// frees none that is taken anew: so what an attempt without an answer has taken is given back as
-// well, and never kept.
+// giveBack frees the lock p, which an attempt has taken. It also serves for one that an attempt
+// without an answer has taken, which is never kept: a request of giveBack that arrives late frees no
+// lock that was taken later.
 func (op *acquireOp) giveBack(ctx context.Context, p *api.KVPair) error {
-	_, err := op.backend.write(ctx, freeing(p))
-	if err != nil { // perhaps not sent, as ctx has ended
+	_, err := op.backend.write(ctx, freeOps(p))
+	if err != nil { // the lock may still be ours
 		op.acquisition.MayHaveRun = true
 	}
 	return err
 }
 
-// wait has the process stand in the queue, if the caller will wait, and watch what
-// will make it try again. It returns answer. A place that can't be had is no error:
-// whoever waits looks again.
-func (op *acquireOp) wait(ctx context.Context, v *seen, answer driver.HeldError) error {
+// wait puts the process in the queue, if the caller waits, and watches the lock or the entry before
+// its own. It returns answer. It is no error if there can be no entry: the Locker tries again
+// once a second.
+func (op *acquireOp) wait(ctx context.Context, v *view, answer driver.HeldError) error {
 	if !op.acquisition.Queue {
 		return &answer
 	}
 	w := op.backend.waiterOf(op.acquisition)
 	if at := v.at(op.place.Process); at >= 0 {
-		op.backend.enlisted(w, v.queue[at].Key)
+		op.backend.setEntry(w, v.queue[at].Key)
 		for _, s := range op.backend.sessions.All() {
-			if s.id == v.queue[at].Session { // it is not idle: whoever waits looks once a second
+			if s.id == v.queue[at].Session { // this process waits by it, so it is not idle
 				s.Use()
 				s.Drop()
 			}
 		}
-	} else if err := op.enlist(ctx, v, w); errors.Is(err, errMoved) || errors.Is(err, errNoSession) {
-		op.backend.placeless(op.place) // nobody undoes an attempt that fails before it waits
+	} else if err := op.enqueue(ctx, v, w); errors.Is(err, errChanged) || errors.Is(err, errSessionEnded) {
+		op.backend.forgetWaiter(op.place) // nobody undoes an attempt that fails before it waits
 		return err
 	}
-	answer.Notified = w.aim(v.target(op.place.Process))
+	answer.Notified = w.setTarget(v.target(op.place.Process))
 	return &answer
 }
 
-// enlist puts the process in the queue that was seen. The entry is locked by a session
-// and goes with it. It is conditional on the lock as it was seen: one that came
-// after its acquisition has taken the lock would stay. And on the tombstone: one that came
-// after its undo would stand in the others' way.
-func (op *acquireOp) enlist(ctx context.Context, v *seen, w *waiter) error {
+// enqueue creates the process's entry in the queue. A session holds the entry, and Consul deletes
+// it when that ends. The request is conditional on the lock as it is in v: an entry that arrived
+// after its acquisition took the lock would stay. It is conditional on the tombstone as well: an
+// entry that arrived after its undo would be in the others' way.
+func (op *acquireOp) enqueue(ctx context.Context, v *view, w *waiter) error {
 	b, a := op.backend, op.acquisition
 	s, err := b.sessions.Get(ctx, classOf(a.TTL))
 	if err != nil {
@@ -202,7 +200,7 @@ func (op *acquireOp) enlist(ctx context.Context, v *seen, w *waiter) error {
 	}
 	defer s.Drop()
 	key := queuePrefix(v.key) + op.place.Process + "." + s.id
-	b.enlisted(w, key)
+	b.setEntry(w, key)
 	r, err := op.write(ctx, s, ops{
 		unchanged(tombstoneOf(a.ID), 0),
 		unchanged(v.key, v.index()),
@@ -215,14 +213,14 @@ func (op *acquireOp) enlist(ctx context.Context, v *seen, w *waiter) error {
 	return err
 }
 
-// write sends what locks a key by s.
+// write sends a transaction that locks a key by s.
 func (op *acquireOp) write(ctx context.Context, s *session, t ops) (reply, error) {
 	r, err := op.backend.write(ctx, t)
 	switch {
 	case errors.Is(err, errNoAnswer):
 		op.acquisition.MayHaveRun = true
-	case errors.Is(err, errNoSession):
-		s.gone()
+	case errors.Is(err, errSessionEnded):
+		s.endLost()
 	}
 	return r, err
 }

@@ -29,34 +29,34 @@ type Options struct {
 // be called from any number of goroutines.
 type Backend struct {
 	client    *api.Client
-	invalid   error           // why there is none, or nil
+	invalid   error           // why the client can't be used, or nil
 	servers   func() []string // asks the client once
-	idle      func()          // closes its connections, if Open has made it, or nil
+	closeIdle func()          // closes the client's connections, if Open has made it, or nil
 	lockDelay time.Duration
 	life      *engine.Life
 	sessions  *engine.Sessions[class, *session]
 	hub       engine.Hub[engine.Place]
-	turns     engine.Turns[engine.Place] // of attempts and undos: one that gives a place up is not beside one that goes on with it
+	turns     engine.Turns[engine.Place] // of attempts and undos: no undo deletes an entry that an attempt goes on with
 	kinds     *record.Locks
 	methods
-	minTTL  atomic.Int64  // of a session at the server, in ns; 0: not yet known
-	noted   sync.Map      // sessions of notes, by ttl
-	watches chan struct{} // has room for as many keys as are watched at once
+	minTTL       atomic.Int64  // of a session at the server, in ns; 0: not yet known
+	noteSessions sync.Map      // sessions of notes, by ttl
+	watchSlots   chan struct{} // one for each key that is watched at once
 
-	mu      sync.Mutex // guards the rest
-	waiters map[engine.Place]*waiter
-	crowded map[string]time.Time // by key: when another process was last seen in its queue
+	mu        sync.Mutex // guards the rest
+	waiters   map[engine.Place]*waiter
+	contended map[string]time.Time // by key: when another process was last seen in its queue
 }
 
 // New returns a Backend that speaks through client, by its settings. It does no I/O, and never closes the client's connections.
 func New(client *api.Client, options ...Options) *Backend {
 	b := &Backend{
-		client:  client,
-		servers: sync.OnceValue(func() []string { return serversOf(client) }),
-		life:    engine.NewLife(),
-		watches: make(chan struct{}, manyWatches),
-		waiters: map[engine.Place]*waiter{},
-		crowded: map[string]time.Time{},
+		client:     client,
+		servers:    sync.OnceValue(func() []string { return serversOf(client) }),
+		life:       engine.NewLife(),
+		watchSlots: make(chan struct{}, maxWatches),
+		waiters:    map[engine.Place]*waiter{},
+		contended:  map[string]time.Time{},
 	}
 	for _, o := range options {
 		b.lockDelay = o.LockDelay
@@ -98,8 +98,8 @@ func (b *Backend) Attach() { b.life.Attach() }
 // Close implements [driver.Backend]: with the last Locker the sessions end, and
 // with them whatever was not released. It takes half a second at most.
 func (b *Backend) Close() error {
-	if last := b.life.Close(b.sessions.Close); last && b.idle != nil {
-		b.idle()
+	if last := b.life.Close(b.sessions.Close); last && b.closeIdle != nil {
+		b.closeIdle()
 	}
 	return nil
 }
@@ -110,7 +110,7 @@ func (b *Backend) AtOnce() int { return 16 }
 
 // Ping implements [driver.Pinger]: it asks for a session that is too short for Consul,
 // which shows that there is a leader and that the token may write sessions, and makes
-// none. A right to the keys of locks it does not ask for, because it can't know them.
+// none. It does not check rights to the keys of locks, which it can't know.
 func (b *Backend) Ping(ctx context.Context) error {
 	_, err := b.askLeastTTL(ctx)
 	return err
@@ -156,27 +156,28 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	return b.sessions.Undo(ctx, a)
 }
 
-// undo frees the lock if a has it and, if its process leaves the queue, takes that out.
+// undo frees the lock if a holds it, and deletes the process's entry in the queue if no later
+// acquisition needs it.
 func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
 	leave, err := b.turns.Enter(ctx, engine.PlaceOf(a))
 	if err != nil {
 		return err
 	}
 	defer leave()
-	leaves := b.leaves(a)
+	leaves := b.leaveQueue(a)
 	if a.MayHaveRun {
-		if err := b.refuse(ctx, a.ID); err != nil {
+		if err := b.putTombstone(ctx, a.ID); err != nil {
 			return err
 		}
 	}
 	for {
-		v, err := b.look(ctx, a.Key)
+		v, err := b.readLock(ctx, a.Key)
 		if err != nil {
 			return err
 		}
 		var t ops
 		if v.heldBy(a.ID) {
-			t = freeing(v.pair)
+			t = freeOps(v.pair)
 		}
 		for _, e := range v.queue {
 			if leaves && processOf(e) == engine.PlaceOf(a).Process {
@@ -186,24 +187,25 @@ func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
 		if len(t) > 0 {
 			_, err = b.write(ctx, t)
 		}
-		if !errors.Is(err, errMoved) {
+		if !errors.Is(err, errChanged) {
 			return err
 		}
 	}
 }
 
-// straggler is how long an attempt without an answer may be on its way.
+// straggler is how long a request without an answer may still arrive: the least length of a
+// tombstone.
 const straggler = time.Minute
 
-// refuse sees to it that no attempt of an acquisition that is still on its way takes anything: it
-// leaves a tombstone, on whose absence each of them is conditional.
-func (b *Backend) refuse(ctx context.Context, id string) error {
-	return b.keep(ctx, tombstoneOf(id), "", tombstoneTTL(time.Now()))
+// putTombstone has each attempt of an acquisition that has not arrived yet fail: all are conditional
+// on the absence of its tombstone.
+func (b *Backend) putTombstone(ctx context.Context, id string) error {
+	return b.putWithTTL(ctx, tombstoneOf(id), "", tombstoneTTL(time.Now()))
 }
 
-// tombstoneTTL is the length of the session for the tombstones that are left at a time. It differs
-// for each minute of an hour, and from that of all notes, so that the session is another one: one that
-// is always renewed would keep each tombstone that it has.
+// tombstoneTTL returns the length of the session for the tombstones of this minute. It is another for
+// each minute of an hour, and another than that of notes, so that each minute has a session of its
+// own: a session that each new tombstone renewed would keep all earlier ones.
 func tombstoneTTL(at time.Time) time.Duration {
 	return straggler + time.Duration(1+at.Minute())*time.Millisecond
 }
@@ -228,7 +230,7 @@ func (b *Backend) leastTTL(ctx context.Context) (time.Duration, error) {
 
 // askLeastTTL asks the server, which tells whoever wants a session that is too short.
 func (b *Backend) askLeastTTL(ctx context.Context) (time.Duration, error) {
-	ctx, cancel := b.asking(ctx)
+	ctx, cancel := b.requestContext(ctx)
 	defer cancel()
 	if b.invalid != nil {
 		return 0, b.invalid
@@ -242,5 +244,5 @@ func (b *Backend) askLeastTTL(ctx context.Context) (time.Duration, error) {
 	if found := ttlRefused.FindStringSubmatch(err.Error()); found != nil {
 		return time.ParseDuration(found[1])
 	}
-	return 0, advised(engine.OrClosed(ctx, err))
+	return 0, explained(engine.OrClosed(ctx, err))
 }

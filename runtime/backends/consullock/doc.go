@@ -12,17 +12,17 @@
 // key PREFIX/.lock. The value is the id of the acquisition. A release deletes
 // the key if this package made it. A key that was there before is only unlocked, and
 // keeps the value of its last holder, because LockIndex may be somebody's sequence.
-// A key that holds %20, as the generator writes a space, is beyond those two: they
-// lock by /v1/kv, which takes no such key, and this package by /v1/txn, which does.
+// Those two can't lock a key that holds %20, as the generator writes a space: they lock by
+// /v1/kv, which refuses such a key, and this package by /v1/txn, which takes it.
 //
 // Leases of about the same length share a session, which lasts a third longer
 // than they do and is renewed after a third of the ttl. It has no health checks:
 // a holder's lease counts from before its last acknowledged renewal was sent,
 // and nothing but the end of that time, or an operator, ends a session earlier.
 //
-// Processes that wait stand in a queue, an entry each under lockgen/queue/. A release
-// wakes the first of them, by a blocking query, and that takes the lock. Clients of
-// api.Lock stand in no queue. Where they have used a key, a release of this package
+// Processes that wait have an entry each in a queue under lockgen/queue/. A release wakes
+// the first of them, by its blocking query, and that process takes the lock. Clients of
+// api.Lock have no entries. If they have used a key, a release of this package
 // leaves it to them for 4 ms, and all processes try when one of them releases it. A
 // client of api.Lock that loses a race against a short hold pauses for five seconds.
 //
@@ -33,17 +33,17 @@
 // of 15 s the next holder has it after 99 s at the latest. Locks of this package
 // do not need the lock-delay, because a holder's context ends before its session
 // can; [Options].LockDelay shortens it. While it lasts an acquire waits as for a
-// holder, looking once a second, and a try is told why.
+// holder, and tries once a second; the error of a try says why.
 //
-// A process that hangs while it waits costs the others a second and a half when its
-// turn comes, once; one that has died nothing, after its session has ended.
+// A process that hangs while it waits costs the others a second and a half, once, when it
+// becomes the first in the queue. One that has died costs nothing after its session has ended.
 //
-// A holder hears at once that its session has ended. That somebody has deleted its key
-// it hears with the next renewal, after a third of the ttl: a blocking query for each
-// key that is held would take a connection each.
+// A holder hears at once that its session has ended. It hears with the next renewal, after a
+// third of the ttl, that somebody has deleted its key: a blocking query for each key that is
+// held would take a connection each.
 //
-// If one dies while it holds a key that was there before, Consul deletes the key, and so its
-// LockIndex: whoever counts by that begins anew.
+// If a holder dies whose key existed before, Consul deletes the key, and its LockIndex with it:
+// LockIndex then counts from the start.
 //
 // # What it needs
 //
@@ -66,9 +66,9 @@
 // Read-write locks, fair locks, semaphores, conditions and ticks are a record of this
 // package at the lock's key, with flags of its own: it does not meet the Semaphore of
 // consul/api, and a mutex and a record on one key refuse each other. It is on no session of
-// Consul: each process counts how long the leases in it last, from when it saw them begin.
-// So a key whose holder has died is free a whole ttl after the next one came to it, and the
-// record stays until somebody comes.
+// Consul: each process counts the leases in it from when it first read them. So a key whose
+// holder has died is free a whole ttl after another process has first read it, and the record
+// stays until a process does.
 //
 // # Notes
 //

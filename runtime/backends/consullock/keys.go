@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// ours is the prefix of what is stored beside the locks.
-	ours = "lockgen/"
+	// ownPrefix is the prefix of all keys of this package that are no locks.
+	ownPrefix = "lockgen/"
 	// maxKey keeps a key well within a URL and the server's memory; Consul
 	// itself names no limit.
 	maxKey = 4096
@@ -24,21 +24,22 @@ const (
 	maxTTL = 12 * time.Hour
 	// maxSession is the longest session that Consul grants.
 	maxSession = 24 * time.Hour
-	// noLockDelay is none: the client takes 0 for unset, and what is positive for 1 ms at least.
+	// noLockDelay asks for no lock-delay: the client takes 0 for unset, and a positive one for 1 ms
+	// at least.
 	noLockDelay = time.Duration(-1)
 )
 
-// queuePrefix is where the entries of those that wait for key are: nothing but these,
-// as the name of no other key begins so.
+// queuePrefix returns the prefix of the queue entries of those that wait for key. No other key
+// begins with it.
 func queuePrefix(key string) string {
-	return ours + "queue/" + escape(key) + "/"
+	return ownPrefix + "queue/" + escape(key) + "/"
 }
 
 func escape(key string) string { return strings.ReplaceAll(url.QueryEscape(key), "%", "=") }
 
-// tombstoneOf is the key that is there if the acquisition with this ID was undone, and an attempt of it
-// may be on its way.
-func tombstoneOf(id string) string { return ours + "undone/" + id }
+// tombstoneOf returns the key that exists if the acquisition with this ID was undone while an attempt
+// of it might still arrive.
+func tombstoneOf(id string) string { return ownPrefix + "undone/" + id }
 
 // isID reports whether the value of a lock looks like the ID of an acquisition.
 func isID(value string) bool {
@@ -46,16 +47,16 @@ func isID(value string) bool {
 	return ok && len(process) == 36
 }
 
-// checkKey refuses the keys that not every client of Consul takes for the same:
-// /v1/kv cleans paths and refuses some, and JSON replaces what is not UTF-8.
+// checkKey refuses the keys that not every client of Consul takes as they are: /v1/kv cleans
+// paths and refuses some, and JSON replaces what is not UTF-8.
 func checkKey(key string) error {
 	name := strings.TrimSuffix(key, "/")
 	if name != "" && len(key) <= maxKey && utf8.ValidString(key) && strings.Trim(key, " ") == key &&
-		path.Clean("/"+name) == "/"+name && !strings.HasPrefix(key, ours) {
+		path.Clean("/"+name) == "/"+name && !strings.HasPrefix(key, ownPrefix) {
 		return nil
 	}
 	return fmt.Errorf("%w: Consul can't have the key %.100q of %d bytes: a key is UTF-8 of 1 to %d bytes, has no space at its ends, "+
-		"does not begin with a slash or %s, and has no empty part, . or .. between slashes", driver.ErrInvalid, key, len(key), maxKey, ours)
+		"does not begin with a slash or %s, and has no empty part, . or .. between slashes", driver.ErrInvalid, key, len(key), maxKey, ownPrefix)
 }
 
 // watchedPath returns what a blocking query for key asks for: the key itself
@@ -80,14 +81,14 @@ func watchedPath(key string) (served string, prefix bool) {
 	return "", true
 }
 
-// class is the longest ttl of the leases that share a session.
+// class is what the leases that share a session have in common: the longest ttl of theirs.
 type class time.Duration
 
 func classOf(ttl time.Duration) class { return class(engine.Longest(ttl)) }
 
-// sessionTTL is what Consul is asked for: a third more than the leases last, so
-// that a session that is renewed as often as they are has always a whole lease
-// ahead of it, for whoever comes next.
+// sessionTTL returns the TTL that Consul is asked for: a third more than the leases last. So a
+// session that is renewed as often as they are always has a whole lease ahead, for the next
+// acquisition.
 func (c class) sessionTTL() time.Duration {
 	return time.Duration(c + c/3).Truncate(time.Millisecond)
 }

@@ -37,7 +37,7 @@ func (b store) Swap(ctx context.Context, w record.Write) (a record.Answer, err e
 // swap is one attempt of Swap.
 func (b *Backend) swap(ctx context.Context, w record.Write, a *record.Answer) error {
 	if w.Look {
-		return b.lookAt(ctx, w, a)
+		return b.readRecord(ctx, w, a)
 	}
 	index, _ := w.Place.(uint64)
 	t := ops{unchanged(w.Key, index), kv(api.KVSet, api.KVTxnOp{Key: w.Key, Value: []byte(w.Value), Flags: recordFlag})}
@@ -46,8 +46,8 @@ func (b *Backend) swap(ctx context.Context, w record.Write, a *record.Answer) er
 	}
 	r, err := b.write(ctx, t)
 	switch {
-	case errors.Is(err, errMoved):
-		return b.lookAt(ctx, w, a)
+	case errors.Is(err, errChanged):
+		return b.readRecord(ctx, w, a)
 	case err != nil:
 		return err
 	}
@@ -58,8 +58,8 @@ func (b *Backend) swap(ctx context.Context, w record.Write, a *record.Answer) er
 	return nil
 }
 
-// lookAt has a say what is at w's key.
-func (b *Backend) lookAt(ctx context.Context, w record.Write, a *record.Answer) error {
+// readRecord has a say what is at w's key.
+func (b *Backend) readRecord(ctx context.Context, w record.Write, a *record.Answer) error {
 	p, err := b.get(ctx, w.Key)
 	switch {
 	case err != nil:
@@ -89,13 +89,13 @@ func looksLike(p *api.KVPair) string {
 
 // watchRecord is the [record.Watch] of Consul.
 func (b *Backend) watchRecord(ctx context.Context, key string, ready func(), tell func(value string) int) error {
-	if err := b.beginWatch(key); err != nil {
+	if err := b.takeWatchSlot(key); err != nil {
 		return err
 	}
-	defer b.endWatch()
+	defer b.freeWatchSlot()
 	var at uint64
 	var failed error
-	follow(ctx, 0, func(o *api.QueryOptions) (*api.QueryMeta, bool, error) {
+	queryUntilDone(ctx, 0, func(o *api.QueryOptions) (*api.QueryMeta, bool, error) {
 		pair, meta, err := b.query(key, o)
 		if failed = err; err != nil {
 			return nil, true, err

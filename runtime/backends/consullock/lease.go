@@ -22,7 +22,7 @@ type lease struct {
 	*engine.Lease
 	backend *Backend
 	session *session
-	pair    atomic.Pointer[api.KVPair] // as it is at the server, as far as we know
+	pair    atomic.Pointer[api.KVPair] // the lock as it was at the server last
 }
 
 // Renew implements [driver.Lease].
@@ -30,9 +30,9 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 	return l.backend.RenewAll(ctx, []driver.Lease{l}, []time.Duration{ttl})[0]
 }
 
-// RenewAll implements [driver.BatchRenewer]. What renews a lease is that its session
-// lasts, which is kept alive for all of its leases. Then the locks are looked at,
-// many at a time: an operator may have deleted one.
+// RenewAll implements [driver.BatchRenewer]. A lease lasts as long as its session, which is kept
+// alive for all of its leases. Then it reads the locks, many at a time: an operator may have
+// deleted one.
 func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
 	return record.RenewAll(ctx, leases, ttls, b.renewMutexes)
 }
@@ -58,9 +58,8 @@ func (b *Backend) renewMutexes(ctx context.Context, leases []driver.Lease, ttls 
 	return errs
 }
 
-// verify sets the errors of those of leases that are no longer on their keys.
-// That a server which is busy has not said so is no failure: the leases are
-// renewed, and looked at again next time.
+// verify sets the errors of those leases that no longer hold their keys. It is no failure if the
+// server does not answer: the leases are renewed, and verified with the next renewal.
 func (b *Backend) verify(ctx context.Context, leases []driver.Lease, some []int, errs []error) {
 	var t ops
 	for _, i := range some {
@@ -74,17 +73,17 @@ func (b *Backend) verify(ctx context.Context, leases []driver.Lease, some []int,
 	for _, e := range moved {
 		i := some[e.OpIndex]
 		l := leases[i].(*lease)
-		if err := l.own(ctx); errors.Is(err, driver.ErrLost) {
+		if err := l.refresh(ctx); errors.Is(err, driver.ErrLost) {
 			errs[i] = err
 			l.Disown()
 		}
 	}
 }
 
-// own looks at the lock, and notes how it is if it is still this lease's, though
-// somebody may have written to it: else ErrLost.
-func (l *lease) own(ctx context.Context) error {
-	v, err := l.backend.look(ctx, l.Acquisition.Key)
+// refresh reads the lock, to which somebody may have written, and notes its indexes. The error is
+// driver.ErrLost if this lease no longer holds it.
+func (l *lease) refresh(ctx context.Context) error {
+	v, err := l.backend.readLock(ctx, l.Acquisition.Key)
 	if err != nil {
 		return err
 	}
@@ -103,7 +102,7 @@ func (l *lease) own(ctx context.Context) error {
 func (l *lease) Release(ctx context.Context, _ uint64) error {
 	return l.ReleaseBy(ctx, func(ctx context.Context) (had, mayHaveRun bool, err error) {
 		if l.Acquisition.MayHaveRun {
-			if err := l.backend.refuse(ctx, l.Acquisition.ID); err != nil {
+			if err := l.backend.putTombstone(ctx, l.Acquisition.ID); err != nil {
 				return false, false, err
 			}
 		}
@@ -115,17 +114,17 @@ func (l *lease) Release(ctx context.Context, _ uint64) error {
 	})
 }
 
-// free frees the lock, and learns who waits for it.
+// free frees the lock, and remembers whether others wait for it.
 func (l *lease) free(ctx context.Context) error {
 	for {
-		r, err := l.backend.write(ctx, append(freeing(l.pair.Load()), kv(api.KVGetTree, api.KVTxnOp{Key: queuePrefix(l.Acquisition.Key)})))
+		r, err := l.backend.write(ctx, append(freeOps(l.pair.Load()), kv(api.KVGetTree, api.KVTxnOp{Key: queuePrefix(l.Acquisition.Key)})))
 		if err == nil {
-			l.backend.sawQueue(l.Acquisition.Key, r)
+			l.backend.rememberQueue(l.Acquisition.Key, r)
 		}
-		if !errors.Is(err, errMoved) {
+		if !errors.Is(err, errChanged) {
 			return err
 		}
-		if err = l.own(ctx); err != nil {
+		if err = l.refresh(ctx); err != nil {
 			return err
 		}
 	}

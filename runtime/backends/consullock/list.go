@@ -19,12 +19,12 @@ import (
 const (
 	// listPage is how many keys one transaction of Locks reads: Consul takes 128 at most.
 	listPage = 64
-	// foreign is whose a lock is that this package has not taken.
+	// foreign is the Client of a lock that this package has not taken.
 	foreign = "Consul"
 )
 
-// Locks implements [driver.Inspector]. Consul has no pages: the names of all keys that
-// begin as the pattern does come in one answer, and their values a page after the other.
+// Locks implements [driver.Inspector]. Consul has no pages: one answer has the names of all keys
+// that begin as the pattern does. Their values are read page by page.
 func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.LockInfo, error] {
 	return engine.List(func(yield func(*driver.LockInfo) bool) error {
 		if b.invalid != nil {
@@ -40,7 +40,7 @@ func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.L
 			return err
 		}
 		keys = slices.DeleteFunc(keys, func(key string) bool {
-			return strings.HasPrefix(key, ours) || !engine.Match(pattern, key)
+			return strings.HasPrefix(key, ownPrefix) || !engine.Match(pattern, key)
 		})
 		for page := range slices.Chunk(keys, listPage) {
 			t := ops{}
@@ -70,11 +70,11 @@ func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.L
 
 // keys returns the names of all keys that begin with prefix.
 func (b *Backend) keys(ctx context.Context, prefix string) ([]string, error) {
-	ctx, cancel := b.asking(ctx)
+	ctx, cancel := b.requestContext(ctx)
 	defer cancel()
 	keys, _, err := b.client.KV().Keys(prefix, "", (&api.QueryOptions{RequireConsistent: true}).WithContext(ctx))
 	if err != nil {
-		return nil, advised(engine.OrClosed(ctx, err))
+		return nil, explained(engine.OrClosed(ctx, err))
 	}
 	return keys, nil
 }
@@ -88,7 +88,7 @@ func (b *Backend) Lock(ctx context.Context, key string) (*driver.LockInfo, error
 	if err := checkKey(key); err != nil {
 		return nil, err
 	}
-	v, err := b.look(ctx, key)
+	v, err := b.readLock(ctx, key)
 	if err != nil || v.pair == nil {
 		return nil, err
 	}
@@ -124,7 +124,7 @@ func ownerOf(p *api.KVPair) string {
 }
 
 func (b *Backend) sessionHolder(ctx context.Context, id string) driver.Holder {
-	ctx, cancel := b.asking(ctx)
+	ctx, cancel := b.requestContext(ctx)
 	defer cancel()
 	h := driver.Holder{ID: id, Client: foreign}
 	s, _, err := b.client.Session().Info(id, (&api.QueryOptions{}).WithContext(ctx))
@@ -152,7 +152,7 @@ func (b *Backend) semaphore(ctx context.Context, p *api.KVPair) (*driver.LockInf
 // Break implements [driver.Inspector].
 func (b *Backend) Break(ctx context.Context, key, id string) error {
 	lost := fmt.Errorf("%w: %s does not hold %s", driver.ErrLost, id, key)
-	v, err := b.look(ctx, key)
+	v, err := b.readLock(ctx, key)
 	switch {
 	case err != nil:
 		return err
@@ -167,8 +167,8 @@ func (b *Backend) Break(ctx context.Context, key, id string) error {
 	case v.pair.Session == "" || ownerOf(v.pair) != id:
 		return lost
 	}
-	_, err = b.write(ctx, freeing(v.pair))
-	if errors.Is(err, errMoved) {
+	_, err = b.write(ctx, freeOps(v.pair))
+	if errors.Is(err, errChanged) {
 		return lost
 	}
 	return err

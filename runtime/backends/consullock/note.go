@@ -13,27 +13,27 @@ import (
 // noteKey is where the note of this name is.
 func noteKey(name string) string {
 	topic, text, _ := strings.Cut(name, "/")
-	return ours + topic + "/" + escape(text)
+	return ownPrefix + topic + "/" + escape(text)
 }
 
-// PutNote implements [driver.Noter] by a key that a session holds, one for all notes of b
-// that have this ttl, which each of them renews. Consul's sessions last for a day at most.
+// PutNote implements [driver.Noter] by a key that a session holds. All notes of b with one ttl
+// share the session, and each renews it. Consul's sessions last for a day at most.
 func (b *Backend) PutNote(ctx context.Context, name, text string, ttl time.Duration) error {
 	key := noteKey(name)
 	if ttl <= 0 {
 		_, err := b.write(ctx, ops{kv(api.KVDelete, api.KVTxnOp{Key: key})})
 		return err
 	}
-	return b.keep(ctx, key, text, ttl)
+	return b.putWithTTL(ctx, key, text, ttl)
 }
 
-// keep has text be at key for ttl, on a session for that alone.
-func (b *Backend) keep(ctx context.Context, key, text string, ttl time.Duration) error {
+// putWithTTL writes text to key for ttl, on a session for what has this ttl.
+func (b *Backend) putWithTTL(ctx context.Context, key, text string, ttl time.Duration) error {
 	session, err := b.noteSession(ctx, ttl)
 	if err != nil {
 		return err
 	}
-	_, err = b.write(ctx, ops{ // another's session may hold it
+	_, err = b.write(ctx, ops{ // another session may hold the key
 		kv(api.KVDelete, api.KVTxnOp{Key: key}),
 		kv(api.KVLock, api.KVTxnOp{Key: key, Value: []byte(text), Session: session}),
 	})
@@ -42,14 +42,14 @@ func (b *Backend) keep(ctx context.Context, key, text string, ttl time.Duration)
 
 // noteSession returns a session that lasts for ttl, or as near as the server allows.
 func (b *Backend) noteSession(ctx context.Context, ttl time.Duration) (string, error) {
-	ctx, cancel := b.asking(ctx)
+	ctx, cancel := b.requestContext(ctx)
 	defer cancel()
 	o := (&api.WriteOptions{}).WithContext(ctx)
-	if session, ok := b.noted.Load(ttl); ok {
+	if session, ok := b.noteSessions.Load(ttl); ok {
 		if entry, _, err := b.client.Session().Renew(session.(string), o); entry != nil {
 			return session.(string), nil
 		} else if err != nil {
-			return "", advised(engine.OrClosed(ctx, err))
+			return "", explained(engine.OrClosed(ctx, err))
 		}
 	}
 	least, err := b.leastTTL(ctx)
@@ -61,9 +61,9 @@ func (b *Backend) noteSession(ctx context.Context, ttl time.Duration) (string, e
 		Behavior: api.SessionBehaviorDelete, LockDelay: noLockDelay,
 	}, o)
 	if err != nil {
-		return "", advised(engine.OrClosed(ctx, err))
+		return "", explained(engine.OrClosed(ctx, err))
 	}
-	b.noted.Store(ttl, session)
+	b.noteSessions.Store(ttl, session)
 	return session, nil
 }
 

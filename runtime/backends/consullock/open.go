@@ -28,7 +28,7 @@ func Open(rawURL string, options ...Options) *Backend {
 		b.invalid = fmt.Errorf("%w: consullock.Open got a URL that can't be used: %w", driver.ErrInvalid, err)
 		return b
 	}
-	b.idle = c.Transport.CloseIdleConnections
+	b.closeIdle = c.Transport.CloseIdleConnections
 	return b
 }
 

@@ -11,29 +11,27 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// Processes that wait for a key stand in a queue: each has an entry of its own under
-// the queue's prefix, in the order of their creation. The first watches the lock, and
-// takes it when it is free; the others watch the entry before theirs. So a release
-// wakes one process of ours. What keeps the lock exclusive is the lock alone: that
-// nobody is passed is a matter of looking first. A process that has not looked takes
-// the lock if it is free, and gives it back if others wait.
+// Processes that wait for a key have an entry each under the queue's prefix, in the order of
+// their creation. The first watches the lock, and takes it when it is free; the others watch
+// the entry before theirs. So a release wakes one process of ours. The lock alone keeps the
+// lock exclusive; the queue keeps its order because a process reads it before it takes the
+// lock. A process that has not read it gives the lock back if others wait.
 //
-// Clients of api.Lock stand in no queue: all of them try when the lock is free. Where
-// they have used a lock they come first when a process of ours frees it. When one of
-// them frees it every process of ours that waits tries as well, whoever is next. So of
-// many on both sides each has its share.
+// Clients of api.Lock have no entries: all of them try when the lock is free. If they have used a
+// lock they come first when a process of ours frees it. When one of them frees it every process
+// of ours that waits tries as well, whoever is next. So both sides get the lock.
 
 const (
-	// turnLimit is how long a free lock is left to the process whose turn it is. A
-	// process that hangs in the queue costs the others so long, once.
+	// turnLimit is how long a free lock is left to the first process in the queue. If that
+	// hangs, it costs the others so long, once.
 	turnLimit = 500 * time.Millisecond
-	// crowdedFor is how long a queue that was seen is taken to be there.
-	crowdedFor = time.Second
-	// manyCrowded is how many such keys are remembered.
-	manyCrowded = 1000
+	// contendedFor is how long a key whose queue had entries is taken to have some.
+	contendedFor = time.Second
+	// maxContended is how many such keys are remembered.
+	maxContended = 1000
 )
 
-// waiter is what one process has at one key while it waits. The Backend's mutex
+// waiter is one process's queue entry for one key, and its watch, while it waits. Backend.mu
 // guards it.
 type waiter struct {
 	backend *Backend
@@ -42,13 +40,13 @@ type waiter struct {
 	entry   string // the key of its entry in the queue, "" if it has none
 	turn    turn
 
-	target target             // what is watched
-	room   bool               // it has room for a watch, until it leaves the queue
-	told   *seen              // the lock, which was told to be free; nil if not
-	cancel context.CancelFunc // of the queries for target; nil if there were none
+	target  target             // what is watched
+	hasSlot bool               // it has a watch slot, which it keeps until it leaves the queue
+	freed   *view              // the lock as the watch saw it become free, or nil
+	cancel  context.CancelFunc // ends the queries for target; nil if there were none
 }
 
-// waiterOf returns the waiter for a, which is the latest to wait.
+// waiterOf returns the waiter of a's place, by which a is now the latest to wait.
 func (b *Backend) waiterOf(a *driver.Acquisition) *waiter {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -62,50 +60,50 @@ func (b *Backend) waiterOf(a *driver.Acquisition) *waiter {
 	return w
 }
 
-// enlisted notes that w may have the entry.
-func (b *Backend) enlisted(w *waiter, entry string) {
+// setEntry notes the key of the entry that w may have in the queue.
+func (b *Backend) setEntry(w *waiter, entry string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	w.entry = entry
 }
 
-// placeless notes that the process has no place in the queue.
-func (b *Backend) placeless(p engine.Place) {
+// forgetWaiter notes that the process has no entry in the queue.
+func (b *Backend) forgetWaiter(p engine.Place) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if w := b.waiters[p]; w != nil {
-		w.leaveLocked()
+		w.forgetLocked()
 	}
 }
 
-// leaveLocked forgets w.
-func (w *waiter) leaveLocked() {
-	w.aimLocked(target{})
-	if w.room {
-		w.backend.endWatch()
+// forgetLocked ends w's watch, and forgets w.
+func (w *waiter) forgetLocked() {
+	w.setTargetLocked(target{})
+	if w.hasSlot {
+		w.backend.freeWatchSlot()
 	}
 	delete(w.backend.waiters, w.place)
 }
 
-// leaves reports whether the place of a's process is to be given up with a, and if so
-// forgets it. A later acquisition that waits keeps it; and so does one that is about
-// to, if a.Queue does not say that there is none.
-func (b *Backend) leaves(a *driver.Acquisition) bool {
+// leaveQueue reports whether an undo of a deletes the entry of its process, and if so forgets the
+// waiter. A later acquisition that waits keeps the entry, and so does one that is about to wait:
+// only a.Queue says that there is none.
+func (b *Backend) leaveQueue(a *driver.Acquisition) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	w := b.waiters[engine.PlaceOf(a)]
 	switch {
 	case w == nil:
-		return a.Queue || a.MayHaveRun // it may have come after the place was given up
+		return a.Queue || a.MayHaveRun // the entry may have arrived after the waiter was forgotten
 	case !a.Queue, a.BegunBefore(w.latest):
 		return false
 	}
-	w.leaveLocked()
+	w.forgetLocked()
 	return true
 }
 
-// entryOf returns the key of the entry that the process may have in the queue, or "".
-func (b *Backend) entryOf(p engine.Place) string {
+// entryKey returns the key of the entry that the process may have in the queue, or "".
+func (b *Backend) entryKey(p engine.Place) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if w := b.waiters[p]; w != nil {
@@ -114,46 +112,45 @@ func (b *Backend) entryOf(p engine.Place) string {
 	return ""
 }
 
-// expected returns how the lock is, if the process was told that it is free, or how
-// it is likely to be: free, with nobody waiting. nil says that it is to be looked at.
-func (b *Backend) expected(p engine.Place) *seen {
+// expected returns the lock as the process's watch saw it become free or, if the process does not
+// wait, as it probably is: free, with nobody waiting. nil says that it must be read.
+func (b *Backend) expected(p engine.Place) *view {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if w := b.waiters[p]; w != nil {
-		v := w.told
-		w.told = nil
+		v := w.freed
+		w.freed = nil
 		return v
 	}
-	if time.Since(b.crowded[p.Key]) < crowdedFor {
+	if time.Since(b.contended[p.Key]) < contendedFor {
 		return nil
 	}
-	return &seen{key: p.Key, assumed: true}
+	return &view{key: p.Key, assumed: true}
 }
 
-// sawQueue remembers whether others wait for the key, as a transaction that took or
-// freed it has told.
-func (b *Backend) sawQueue(key string, r reply) {
+// rememberQueue remembers whether others wait for the key, as r has read.
+func (b *Backend) rememberQueue(key string, r reply) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
 	case len(r.queue(key)) == 0:
-		delete(b.crowded, key)
+		delete(b.contended, key)
 		return
-	case len(b.crowded) >= manyCrowded:
-		clear(b.crowded) // which costs a request each
+	case len(b.contended) >= maxContended:
+		clear(b.contended) // costs each key one request more
 	}
-	b.crowded[key] = time.Now()
+	b.contended[key] = time.Now()
 }
 
-// turn is since when a free lock is left to the entry at the head of its queue.
+// turn is since when a free lock has been left to the head of its queue.
 type turn struct {
 	head, lock uint64 // their indexes
 	since      time.Time
 }
 
-// turnLeft returns how long the head of the queue still has to take its turn, as far as
-// the process of a has seen it.
-func (b *Backend) turnLeft(a *driver.Acquisition, v *seen, head *api.KVPair) time.Duration {
+// turnLeft returns how long the head of the queue still has to take the lock, counted from when the
+// process of a first saw it as the head of a free lock.
+func (b *Backend) turnLeft(a *driver.Acquisition, v *view, head *api.KVPair) time.Duration {
 	if !a.Queue {
 		return turnLimit
 	}
@@ -166,8 +163,8 @@ func (b *Backend) turnLeft(a *driver.Acquisition, v *seen, head *api.KVPair) tim
 	return turnLimit - time.Since(w.turn.since)
 }
 
-// pass takes the head out of the queue, which has let its turn go by.
-func (b *Backend) pass(ctx context.Context, v *seen, head *api.KVPair) error {
+// removeHead deletes the head of the queue, which has not taken the lock in time.
+func (b *Backend) removeHead(ctx context.Context, v *view, head *api.KVPair) error {
 	_, err := b.write(ctx, ops{
 		unchanged(v.key, v.index()),
 		unchanged(head.Key, head.ModifyIndex),

@@ -26,7 +26,7 @@ type session struct {
 // Open implements [engine.SessionServer]. A session whose creation has no answer
 // holds nothing and ends by itself.
 func (s *session) Open(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	e := &api.SessionEntry{
 		Name:      "lockgen",
@@ -37,7 +37,7 @@ func (s *session) Open(ctx context.Context) error {
 	sent := driver.Now()
 	id, _, err := s.backend.client.Session().CreateNoChecks(e, (&api.WriteOptions{}).WithContext(ctx))
 	if err != nil {
-		return fmt.Errorf("create a session: %w", advised(err))
+		return fmt.Errorf("create a session: %w", explained(err))
 	}
 	s.id = id
 	s.extend(sent)
@@ -45,8 +45,8 @@ func (s *session) Open(ctx context.Context) error {
 	return nil
 }
 
-// extend notes that the server has answered a request that was sent then. The next
-// comes before less than a whole lease is left, for whoever acquires.
+// extend notes that the server has answered a keep-alive that was sent then. The next follows
+// while a whole lease is left, which an acquisition needs.
 func (s *session) extend(sent driver.Instant) {
 	length := s.class.sessionTTL()
 	s.Extend(sent, length, (length-time.Duration(s.class))*3/4)
@@ -54,30 +54,30 @@ func (s *session) extend(sent driver.Instant) {
 
 // KeepAlive implements [engine.SessionServer].
 func (s *session) KeepAlive(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	sent := driver.Now()
 	entry, _, err := s.backend.client.Session().Renew(s.id, (&api.WriteOptions{}).WithContext(ctx))
 	switch {
 	case err != nil:
-		return fmt.Errorf("renew the session: %w", advised(err))
+		return fmt.Errorf("renew the session: %w", explained(err))
 	case entry == nil:
-		return s.isGone(ctx)
+		return s.confirmLost(ctx)
 	}
 	s.extend(sent)
 	return nil
 }
 
-// isGone asks again for s, of which an answer knew nothing. Its error wraps driver.ErrLost if
-// there is no session. A server that has just become the leader does not know yet all that
-// its log says, and refuses only reads that ask for consistency (hashicorp/consul#2644).
-func (s *session) isGone(ctx context.Context) error {
+// confirmLost asks again for s, which an answer did not know. Its error wraps driver.ErrLost if the
+// session does not exist. A server that has just become the leader has not read all of its log
+// yet, and only refuses reads that ask for consistency (hashicorp/consul#2644).
+func (s *session) confirmLost(ctx context.Context) error {
 	entry, _, err := s.backend.client.Session().Info(s.id, (&api.QueryOptions{RequireConsistent: true}).WithContext(ctx))
 	switch {
 	case err != nil:
-		return fmt.Errorf("look for the session: %w", advised(err))
+		return fmt.Errorf("look for the session: %w", explained(err))
 	case entry == nil:
-		return fmt.Errorf("%w: %w", driver.ErrLost, errNoSession)
+		return fmt.Errorf("%w: %w", driver.ErrLost, errSessionEnded)
 	}
 	return errors.New("the server has not caught up with its log yet")
 }
@@ -88,20 +88,20 @@ func (s *session) Destroy(ctx context.Context) error {
 	return err
 }
 
-// gone ends the session, of which the server knows nothing.
-func (s *session) gone() { s.End(fmt.Errorf("%w: %w", driver.ErrLost, errNoSession)) }
+// endLost ends the session, which the server does not know.
+func (s *session) endLost() { s.End(fmt.Errorf("%w: %w", driver.ErrLost, errSessionEnded)) }
 
-// watch hears at once when an operator ends the session, or its node leaves the catalog.
-// Where the token may not read sessions keep-alives tell as well, later.
+// watch ends s at once when an operator ends the session, or its node leaves the catalog. If the
+// token may not read sessions, the next keep-alive does.
 func (s *session) watch(ctx context.Context) {
-	follow(ctx, 0, func(o *api.QueryOptions) (*api.QueryMeta, bool, error) {
+	queryUntilDone(ctx, 0, func(o *api.QueryOptions) (*api.QueryMeta, bool, error) {
 		entry, meta, err := s.backend.client.Session().Info(s.id, o)
 		if err == nil && entry == nil {
-			err = s.isGone(o.Context())
+			err = s.confirmLost(o.Context())
 		}
 		gone := errors.Is(err, driver.ErrLost)
 		if gone {
-			s.gone()
+			s.endLost()
 		}
 		return meta, gone || err != nil && strings.Contains(err.Error(), "Permission denied"), err
 	})

@@ -40,9 +40,9 @@ func waits(t *testing.T, b *Backend, a *driver.Acquisition) driver.Subscription 
 	return s
 }
 
-func sight(t *testing.T, b *Backend, key string) *seen {
+func sight(t *testing.T, b *Backend, key string) *view {
 	t.Helper()
-	v, err := b.look(t.Context(), key)
+	v, err := b.readLock(t.Context(), key)
 	require.NoError(t, err)
 	return v
 }
@@ -79,7 +79,7 @@ func TestUndoOfAPlaceThatCameLate(t *testing.T) {
 		} else {
 			require.NoError(t, b.Undo(t.Context(), next(a)))
 		}
-		require.NoError(t, op.enlist(t.Context(), v, w))
+		require.NoError(t, op.enqueue(t.Context(), v, w))
 		a.MayHaveRun = true // as far as it knows
 		queued(t, addr, a.Key, 1)
 		a.Queue = false
@@ -95,7 +95,7 @@ func TestUndoOfAPlaceThatCameLate(t *testing.T) {
 
 // enlisting returns an attempt of a that has found the key as it is, and is about to
 // take its place in the queue.
-func enlisting(t *testing.T, b *Backend, a *driver.Acquisition) (*acquireOp, *seen, *waiter) {
+func enlisting(t *testing.T, b *Backend, a *driver.Acquisition) (*acquireOp, *view, *waiter) {
 	t.Helper()
 	release(t, take(t, b, wish(newKey(t)))) // there is a session
 	return &acquireOp{backend: b, acquisition: a, place: engine.PlaceOf(a)}, sight(t, b, a.Key), b.waiterOf(a)
@@ -109,7 +109,7 @@ func TestUndoOvertakesThePlace(t *testing.T) {
 	holder := take(t, newBackend(t, addr), wish(a.Key))
 	op, v, w := enlisting(t, b, a)
 	late := n.Hold()
-	require.Error(t, op.enlist(until(t, late.Arrived()), v, w))
+	require.Error(t, op.enqueue(until(t, late.Arrived()), v, w))
 	require.True(t, a.MayHaveRun)
 	late.Overtake()
 	require.NoError(t, b.Undo(t.Context(), a))
@@ -127,7 +127,7 @@ func TestPlaceAfterTheLockWasTaken(t *testing.T) {
 	op, v, w := enlisting(t, b, a)
 	release(t, held)
 	l := take(t, b, a)
-	require.ErrorIs(t, op.enlist(t.Context(), v, w), errMoved)
+	require.ErrorIs(t, op.enqueue(t.Context(), v, w), errChanged)
 	queued(t, addr, a.Key, 0)
 	release(t, l)
 	require.NoError(t, b.Undo(t.Context(), a))

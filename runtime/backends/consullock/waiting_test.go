@@ -99,8 +99,8 @@ func TestWatchKeepsItsRoom(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Consul(t)
 	b, a := newBackend(t, addr), wish(newKey(t))
-	for range manyWatches - 1 {
-		b.watches <- struct{}{} // as many others
+	for range maxWatches - 1 {
+		b.watchSlots <- struct{}{} // as many others
 	}
 	held := take(t, newBackend(t, addr), wish(a.Key))
 	mustHeld(t, newBackend(t, addr), wish(a.Key)) // stands before
@@ -121,7 +121,7 @@ func TestWatchKeepsItsRoom(t *testing.T) {
 	require.NoError(t, theirs.Unlock())
 	receive(t, s.C())
 	require.NoError(t, b.Undo(t.Context(), a))
-	require.Len(t, b.watches, manyWatches-1)
+	require.Len(t, b.watchSlots, maxWatches-1)
 }
 
 // A query for a key that /v1/kv refuses would be one for the whole store. The place of another
@@ -213,9 +213,9 @@ func TestWakeUpOfKeysThatAreRefused(t *testing.T) {
 // Queries that are answered at once, or fail, do not follow each other at full speed.
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for least, err := range map[time.Duration]error{paceLeast: nil, paceFailed: errNoAnswer} {
+		for least, err := range map[time.Duration]error{queryInterval: nil, queryRetry: errNoAnswer} {
 			begin, n := time.Now(), 0
-			follow(t.Context(), 0, func(*api.QueryOptions) (*api.QueryMeta, bool, error) {
+			queryUntilDone(t.Context(), 0, func(*api.QueryOptions) (*api.QueryMeta, bool, error) {
 				n++
 				return &api.QueryMeta{LastIndex: uint64(n)}, time.Since(begin) > 10*time.Second, err
 			})
@@ -223,7 +223,7 @@ func TestPace(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		follow(ctx, 0, func(*api.QueryOptions) (*api.QueryMeta, bool, error) {
+		queryUntilDone(ctx, 0, func(*api.QueryOptions) (*api.QueryMeta, bool, error) {
 			t.Error("it asks")
 			return nil, true, nil
 		})
@@ -235,7 +235,7 @@ func TestPace(t *testing.T) {
 func TestFollowedIndex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told, asked := []uint64{10, 10, 9, 0, 7}, []uint64(nil)
-		follow(t.Context(), 5, func(o *api.QueryOptions) (*api.QueryMeta, bool, error) {
+		queryUntilDone(t.Context(), 5, func(o *api.QueryOptions) (*api.QueryMeta, bool, error) {
 			asked = append(asked, o.WaitIndex)
 			n := len(asked)
 			return &api.QueryMeta{LastIndex: told[n-1]}, n == len(told), nil
@@ -274,12 +274,12 @@ func TestOneQueryForAKey(t *testing.T) {
 		s.Close()
 	}
 	require.Empty(t, b.waiters)
-	eventually(t, soon, "nothing is watched", func() bool { return len(b.watches) == 0 })
+	eventually(t, soon, "nothing is watched", func() bool { return len(b.watchSlots) == 0 })
 	holder, many := newBackend(t, addr), []*driver.Acquisition{}
-	for i := range manyWatches + 1 {
+	for i := range maxWatches + 1 {
 		a = wish(newKey(t))
 		defer release(t, take(t, holder, wish(a.Key)))
-		require.Equal(t, i < manyWatches, isNotified(t, b, a))
+		require.Equal(t, i < maxWatches, isNotified(t, b, a))
 		many = append(many, a)
 	}
 	s, err := b.Subscribe(t.Context(), a)

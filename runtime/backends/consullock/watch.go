@@ -12,69 +12,68 @@ import (
 )
 
 const (
-	// waitTime is how long a blocking query waits for a change.
+	// waitTime is how long the server lets a blocking query wait for a change.
 	waitTime = time.Minute
-	// waitWithin is how long its answer may take: the server adds up to a sixteenth.
-	waitWithin = waitTime + 10*time.Second
-	// manyWatches is how many keys are watched at once: each takes a connection,
-	// and an agent allows 200 of one address.
-	manyWatches = 64
-	// precedence is for how long a lock that a process of ours has freed is left to
-	// the clients of api.Lock, where these have used it. One of them that tries just
-	// before we free it again pauses for five seconds.
-	precedence = 4 * time.Millisecond
-	// paceLeast is the least time from one blocking query to the next, about, and paceFailed
-	// the pause after one that failed.
-	paceLeast  = 2 * time.Millisecond
-	paceFailed = 300 * time.Millisecond
+	// waitTimeout is how long its answer may take: the server adds up to a sixteenth to waitTime.
+	waitTimeout = waitTime + 10*time.Second
+	// maxWatches is how many keys are watched at once: each takes a connection, and an agent
+	// allows 200 from one address.
+	maxWatches = 64
+	// apiLockHeadStart is how long a lock that a process of ours has freed is left to the clients
+	// of api.Lock, if these have used it. One that loses the race for it pauses for five seconds.
+	apiLockHeadStart = 4 * time.Millisecond
+	// queryInterval is about the least time from one blocking query to the next, and queryRetry the
+	// pause after one that failed.
+	queryInterval = 2 * time.Millisecond
+	queryRetry    = 300 * time.Millisecond
 )
 
-var errManyWatches = errors.New("too many keys are watched already")
+var errTooManyWatches = errors.New("too many keys are watched already")
 
-// target is a key that is there, and the index that it has. A change of it is what
-// a waiter waits for.
+// target is a key that a waiter watches for a change from this index.
 type target struct {
-	key   string // "": nothing
-	index uint64
-	lock  bool // it is the lock itself, to be taken when it is free
-	ours  bool // which a process of ours holds
+	key      string // "" if nothing is watched
+	index    uint64
+	isLock   bool // it is the lock itself, not an entry of its queue
+	heldByUs bool // a process of ours holds the lock
 }
 
-// beginWatch makes room for a watch on key. Whoever calls it calls endWatch if it returns nil.
-func (b *Backend) beginWatch(key string) error {
+// takeWatchSlot takes one of the watch slots, for a watch on key. If it returns nil the caller calls
+// freeWatchSlot in the end.
+func (b *Backend) takeWatchSlot(key string) error {
 	if path, _ := watchedPath(key); path == "" {
 		return errors.New("no blocking query can ask for this key")
 	}
 	select {
-	case b.watches <- struct{}{}:
+	case b.watchSlots <- struct{}{}:
 		return nil
 	default:
-		return errManyWatches
+		return errTooManyWatches
 	}
 }
 
-func (b *Backend) endWatch() { <-b.watches }
+func (b *Backend) freeWatchSlot() { <-b.watchSlots }
 
-// aim has t watched from now on, and nothing else. It reports whether it is.
-func (w *waiter) aim(t target) bool {
+// setTarget watches t instead of the last target, and reports whether it is watched.
+func (w *waiter) setTarget(t target) bool {
 	w.backend.mu.Lock()
 	defer w.backend.mu.Unlock()
-	return w.aimLocked(t)
+	return w.setTargetLocked(t)
 }
 
-func (w *waiter) aimLocked(t target) bool {
+func (w *waiter) setTargetLocked(t target) bool {
 	if w.target == t {
 		return t.key != ""
 	}
 	if w.cancel != nil {
 		w.cancel()
 	}
-	w.target, w.told = target{}, nil
-	if path, _ := watchedPath(t.key); path == "" || !w.room && w.backend.beginWatch(t.key) != nil {
+	w.target, w.freed = target{}, nil
+	if path, _ := watchedPath(t.key); path == "" || !w.hasSlot && w.backend.takeWatchSlot(t.key) != nil {
 		return false
 	}
 	ctx, cancel := context.WithCancel(w.backend.life.Context())
-	w.room, w.target, w.cancel = true, t, cancel
+	w.hasSlot, w.target, w.cancel = true, t, cancel
 	return w.backend.life.Go(func(context.Context) {
 		defer cancel()
 		w.watch(ctx, t)
@@ -82,8 +81,8 @@ func (w *waiter) aimLocked(t target) bool {
 }
 
 // Subscribe implements [driver.Notifier]. The attempt before it has begun the watch, from the
-// index that it has seen, so that no change goes unnoticed. Where nothing is watched, as the
-// change has been told already, there is a notice at once.
+// index that it read, so that no change is missed. If nothing is watched, as after the watch has
+// fired, Subscribe notifies at once.
 func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
 	switch {
 	case b.invalid != nil:
@@ -102,9 +101,9 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 	return s, nil
 }
 
-// watch tells when t has changed.
+// watch calls tell when t has changed.
 func (w *waiter) watch(ctx context.Context, t target) {
-	follow(ctx, t.index, func(o *api.QueryOptions) (*api.QueryMeta, bool, error) {
+	queryUntilDone(ctx, t.index, func(o *api.QueryOptions) (*api.QueryMeta, bool, error) {
 		pair, meta, err := w.backend.query(t.key, o)
 		changed := err == nil && (pair == nil || pair.ModifyIndex != t.index)
 		if changed {
@@ -114,21 +113,21 @@ func (w *waiter) watch(ctx context.Context, t target) {
 	})
 }
 
-// tell tells whoever listens that t has changed, unless the waiter has another target
-// since. If it was the lock, and it is free, the next attempt takes it as it is; or it
-// looks again, if clients of api.Lock come first.
+// tell notifies the subscribers that t has changed to pair, unless the waiter has another target
+// by now. If t is the lock, and it is free, the next attempt takes it without reading it first,
+// unless clients of api.Lock have used it.
 func (w *waiter) tell(ctx context.Context, t target, pair *api.KVPair) {
-	v := &seen{key: w.place.Key, pair: pair, told: true}
-	if !t.lock || v.held() {
+	v := &view{key: w.place.Key, pair: pair, freed: true}
+	if !t.isLock || v.held() {
 		v = nil
-	} else if pair != nil && t.ours {
-		engine.Pause(ctx, precedence)
+	} else if pair != nil && t.heldByUs {
+		engine.Pause(ctx, apiLockHeadStart)
 		v = nil
 	}
 	w.backend.mu.Lock()
 	current := w.target == t
 	if current {
-		w.target, w.told = target{}, v
+		w.target, w.freed = target{}, v
 	}
 	w.backend.mu.Unlock()
 	if current {
@@ -136,7 +135,7 @@ func (w *waiter) tell(ctx context.Context, t target, pair *api.KVPair) {
 	}
 }
 
-// query makes one blocking query for what is at key, nil if there is nothing.
+// query makes one blocking query for the pair at key, nil if there is none.
 func (b *Backend) query(key string, o *api.QueryOptions) (at *api.KVPair, meta *api.QueryMeta, err error) {
 	path, prefix := watchedPath(key)
 	if !prefix {
@@ -151,26 +150,26 @@ func (b *Backend) query(key string, o *api.QueryOptions) (at *api.KVPair, meta *
 	return at, meta, err
 }
 
-// follow has ask make blocking queries, one after the other, the first for what comes after
-// index, until it says that it is done, or ctx ends. They do not follow each other at full
-// speed, whatever comes back.
-func follow(ctx context.Context, index uint64, ask func(*api.QueryOptions) (meta *api.QueryMeta, done bool, err error)) {
+// queryUntilDone calls ask, which makes one blocking query, again and again until it reports done
+// or ctx ends. The first query waits for a change after index. There is a pause between queries,
+// whatever they return.
+func queryUntilDone(ctx context.Context, index uint64, ask func(*api.QueryOptions) (meta *api.QueryMeta, done bool, err error)) {
 	for pause := time.Duration(0); engine.Pause(ctx, pause); {
 		begin := time.Now()
-		asking, cancel := context.WithTimeout(ctx, waitWithin)
+		asking, cancel := context.WithTimeout(ctx, waitTimeout)
 		meta, done, err := ask((&api.QueryOptions{WaitIndex: index, WaitTime: waitTime}).WithContext(asking))
 		cancel()
 		switch {
 		case done:
 			return
 		case err != nil:
-			index, pause = 0, paceFailed
+			index, pause = 0, queryRetry
 			continue
-		case meta.LastIndex < index: // it is begun anew, as Consul's documentation has it
+		case meta.LastIndex < index: // begin anew, as Consul's documentation says
 			index = 0
 		default:
 			index = max(meta.LastIndex, 1) // 0 would not block
 		}
-		pause = paceLeast - time.Since(begin)
+		pause = queryInterval - time.Since(begin)
 	}
 }

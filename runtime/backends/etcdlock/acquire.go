@@ -15,30 +15,30 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
-// enough is how many keys an answer holds at most: our own, the one before, and a few that
-// are no contenders.
-const enough = 4
+// readLimit is how many keys a transaction reads at most: our own, its predecessor, and a few
+// that are no contenders.
+const readLimit = 4
 
-// standing is how matters stand at the server, as of the revision at.
-type standing struct {
-	own    *mvccpb.KeyValue // nil: we have no key
-	before *mvccpb.KeyValue // the contender just before it; nil: it owns the lock
-	first  *mvccpb.KeyValue // the one that owns the lock, if that was found
-	at     int64
-	sent   driver.Instant // before the request that has found it
+// position is where our key stands among the contenders, as of revision.
+type position struct {
+	own         *mvccpb.KeyValue // nil: we have no key
+	predecessor *mvccpb.KeyValue // the contender just before ours; nil: ours owns the lock
+	holder      *mvccpb.KeyValue // the contender that owns the lock; nil if it was not found
+	revision    int64
+	sent        driver.Instant // before the request that read it
 }
 
-// take makes one attempt, in a session of c. If that ends meanwhile, at the server or by our
-// clock, whatever was taken in it is gone, and it begins again in another.
-func (e *entry) take(ctx context.Context, c class, a *driver.Acquisition) (driver.Lease, error) {
+// acquire tries to take the lock in a session of class c. If the session ends meanwhile, whatever
+// was taken in it is gone, and acquire tries again in the next one.
+func (e *entry) acquire(ctx context.Context, c class, a *driver.Acquisition) (driver.Lease, error) {
 	for {
 		s, err := e.backend.sessions.Get(ctx, c)
 		if err != nil {
-			// What we had in a session that ended meanwhile is to be given up.
-			a.MayBeGranted = a.MayBeGranted || e.serves(a)
+			// We may have a key in a session that ended meanwhile: Undo gives it up.
+			a.MayBeGranted = a.MayBeGranted || e.undoneBy(a)
 			return nil, err
 		}
-		lease, err := e.acquire(ctx, s, a)
+		lease, err := e.attempt(ctx, s, a)
 		s.Drop()
 		if !errors.Is(err, errSessionEnded) {
 			return lease, err
@@ -46,37 +46,37 @@ func (e *entry) take(ctx context.Context, c class, a *driver.Acquisition) (drive
 	}
 }
 
-// acquire makes one attempt, in s.
-func (e *entry) acquire(ctx context.Context, s *session, a *driver.Acquisition) (driver.Lease, error) {
-	// Of another ttl, of a session that has ended, or what a waiter has left to one that does not wait.
-	if e.known() && (e.session != s || !a.Queue && e.owner != a.ID) {
+// attempt tries to take the lock in s.
+func (e *entry) attempt(ctx context.Context, s *session, a *driver.Acquisition) (driver.Lease, error) {
+	// Give up a key of another session, and one that a waiter left if a does not wait.
+	if e.hasKey() && (e.session != s || !a.Queue && e.owner != a.ID) {
 		if err := e.giveUp(ctx); err != nil {
 			return nil, err
 		}
 	}
 	if a.Tokens > 1 && s.Left() < a.TTL {
-		// It is to be handed on, and each hold to begin with its own ttl ahead. The
+		// Each hold of a lease that is handed on begins with its whole ttl ahead. The
 		// keep-alive runs beside what follows.
 		s.Ask()
 	}
 	for {
-		st, err := e.stand(ctx, s, a)
+		pos, err := e.contend(ctx, s, a)
 		switch {
 		case errors.Is(err, rpctypes.ErrLeaseNotFound):
 			s.End(errSessionEnded)
 			return nil, errSessionEnded
 		case err != nil:
-			// What we have at the server may own the lock, or come to: nobody else frees it.
-			a.MayBeGranted = a.MayBeGranted || e.serves(a)
+			// Our key may own the lock, or come to own it, and nobody else deletes it.
+			a.MayBeGranted = a.MayBeGranted || e.undoneBy(a)
 			return nil, err
 		case !s.Alive():
 			return nil, errSessionEnded
-		case st.own == nil && st.before == nil:
-			continue // it has changed under us: look again
-		case st.before != nil:
-			return nil, e.wait(ctx, s, a, st)
+		case pos.own == nil && pos.predecessor == nil:
+			continue // the keys changed meanwhile: try again
+		case pos.predecessor != nil:
+			return nil, e.wait(ctx, s, a, pos)
 		}
-		if a.NoRenewal { // it has its whole length, whenever the session was proved to live
+		if a.NoRenewal { // the lease needs its whole length ahead
 			err := s.Await(ctx, a.TTL)
 			if errors.Is(err, driver.ErrLost) {
 				return nil, errSessionEnded
@@ -84,61 +84,62 @@ func (e *entry) acquire(ctx context.Context, s *session, a *driver.Acquisition) 
 				a.MayBeGranted = true
 				return nil, err
 			}
-			st.sent = driver.Now()
+			pos.sent = driver.Now()
 		}
-		return e.grant(s, a, st.sent), nil
+		return e.grant(s, a, pos.sent), nil
 	}
 }
 
-// stand sees to it that we have a key, if we need one, with a's ID in it, and finds out how
-// it stands, as a majority has it. A key that e has stays in the queue where it is, and what
-// may still be under way to delete it hits nothing. Where e has none a new one is written:
-// always, if a waits; if there is no other, if not. What is found then is ours, from another
-// attempt at this acquisition or another, or one that is held still, or is being given up.
-func (e *entry) stand(ctx context.Context, s *session, a *driver.Acquisition) (standing, error) {
-	alone := !e.known() && !a.Queue
-	for n := int64(enough); ; {
+// contend writes a's ID to our key, and returns its position as a majority of the servers has it.
+// A key that e has keeps its place in the queue; the write changes its mod revision, so that a late
+// request to delete it does nothing. If e has no key, contend creates one: always if a waits, else
+// only if there is no other contender. If the server has another key of ours than e knows of, adopt
+// says whose it is.
+func (e *entry) contend(ctx context.Context, s *session, a *driver.Acquisition) (position, error) {
+	onlyIfFree := !e.hasKey() && !a.Queue
+	for n := int64(readLimit); ; {
 		mine, prefix, tombstone := e.keyIn(s), e.prefix(), tombstoneOf(a)
 		t := &pb.TxnRequest{
-			Compare: []*pb.Compare{ifModified(mine, e.changed), ifCreated(tombstone, 0)},
+			Compare: []*pb.Compare{ifModified(mine, e.modified), ifCreated(tombstone, 0)},
 			Success: []*pb.RequestOp{put(mine, a.ID, s.id), get(newest(prefix, e.created, n))},
-			Failure: []*pb.RequestOp{get(one(mine)), get(one(tombstone)), get(newest(prefix, 0, enough))},
+			Failure: []*pb.RequestOp{get(one(mine)), get(one(tombstone)), get(newest(prefix, 0, readLimit))},
 		}
-		written := e.known() && e.owner == a.ID && !e.suspect
+		written := e.hasKey() && e.owner == a.ID && !e.maybeDeleted
 		if written { // only look
 			t.Success = t.Success[1:]
 		}
-		if alone {
+		if onlyIfFree {
 			t.Compare = append(t.Compare, ifNoneSince(prefix, 0))
 		}
 		resp, sent, err := e.send(ctx, a, t)
 		if err != nil {
-			return standing{}, err
+			return position{}, err
 		}
-		if !resp.Succeeded && (e.known() || len(found(resp, 0)) > 0) {
-			e.lost()
-			return e.met(s, a, resp), nil
+		if !resp.Succeeded && (e.hasKey() || len(found(resp, 0)) > 0) {
+			e.forgetKey()
+			return e.adopt(s, a, resp), nil
 		}
 		if resp.Succeeded && !written {
-			e.note(s, a.ID, cmp.Or(e.created, resp.Header.Revision), resp.Header.Revision)
+			e.setKey(s, a.ID, cmp.Or(e.created, resp.Header.Revision), resp.Header.Revision)
 		}
 		others := resp.Responses[len(resp.Responses)-1].GetResponseRange()
-		st, ok := e.read(s, others.Kvs, others.More)
-		st.at, st.sent = resp.Header.Revision, sent
+		pos, ok := e.positionAmong(s, others.Kvs, others.More)
+		pos.revision, pos.sent = resp.Header.Revision, sent
 		switch {
 		case resp.Succeeded && !ok:
-			n = 0 // look again, at all of them
-		case resp.Succeeded || st.before != nil:
-			return st, nil
-		case !alone:
-			return standing{}, nil // taken and gone meanwhile
+			n = 0 // read again, without a limit
+		case resp.Succeeded || pos.predecessor != nil:
+			return pos, nil
+		case !onlyIfFree:
+			return position{}, nil // a contender has come and gone meanwhile
 		}
-		alone = false // only keys of locks below this one, as far as we see: create it, then look
+		onlyIfFree = false // what was read is keys of other locks alone: create ours, then read
 	}
 }
 
-// send sends t, which writes our key for a first, or only looks, and which reads the
-// tombstone second if it fails. It returns from before when t was sent.
+// send sends t, and notes in a whether it may have run. The first operation of t is the write of
+// our key, if it writes, and the second of its failure reads the tombstone. The Instant is from
+// before t was sent.
 func (e *entry) send(ctx context.Context, a *driver.Acquisition, t *pb.TxnRequest) (*pb.TxnResponse, driver.Instant, error) {
 	resp, r, err := e.backend.txn(ctx, t)
 	mayHaveRun := r.mayHaveRun && t.Success[0].GetRequestPut() != nil
@@ -152,74 +153,77 @@ func (e *entry) send(ctx context.Context, a *driver.Acquisition, t *pb.TxnReques
 	return resp, r.sent, err
 }
 
-// met notes the key of ours that was there before, which resp has first, if there is one, and
-// has matters looked at again. But one that is held is before us.
-func (e *entry) met(s *session, a *driver.Acquisition, resp *pb.TxnResponse) standing {
+// adopt takes over our key where the server has it and e did not know, as after an attempt without
+// an answer: resp has it first, if it exists. The zero position has the caller try again. If a lease
+// still holds the key, a waits behind that.
+func (e *entry) adopt(s *session, a *driver.Acquisition, resp *pb.TxnResponse) position {
 	if len(found(resp, 0)) == 0 {
-		return standing{}
+		return position{}
 	}
 	kv := found(resp, 0)[0]
 	l := e.holder()
 	if l != nil && l.session == s && l.created == kv.CreateRevision && (l.Acquisition.ID != a.ID || l.Deadline().Left() <= 0) {
 		l.wanted.Store(true)
-		return standing{before: kv, first: kv, at: resp.Header.Revision}
+		return position{predecessor: kv, holder: kv, revision: resp.Header.Revision}
 	}
-	e.note(s, string(kv.Value), kv.CreateRevision, kv.ModRevision)
-	return standing{}
+	e.setKey(s, string(kv.Value), kv.CreateRevision, kv.ModRevision)
+	return position{}
 }
 
-// read makes out how matters stand from what was found, newest first. ok is false
-// if that was not enough to say.
-func (e *entry) read(s *session, kvs []*mvccpb.KeyValue, more bool) (st standing, ok bool) {
+// positionAmong returns our position among kvs, newest first; more says that older keys were not
+// read. ok is false if kvs is too short to tell.
+func (e *entry) positionAmong(s *session, kvs []*mvccpb.KeyValue, more bool) (pos position, ok bool) {
 	mine, prefix := e.keyIn(s), e.prefix()
 	var oldest *mvccpb.KeyValue
 	for _, kv := range kvs {
 		switch {
 		case string(kv.Key) == mine:
-			st.own = kv
+			pos.own = kv
 		case strings.Contains(string(kv.Key[len(prefix):]), "/"): // of a lock below this one
 		default:
-			st.before, oldest = cmp.Or(st.before, kv), kv
+			pos.predecessor, oldest = cmp.Or(pos.predecessor, kv), kv
 		}
 	}
 	if !more {
-		st.first = oldest
+		pos.holder = oldest
 	}
-	return st, !more || st.before != nil && (st.own != nil || st.before.CreateRevision < e.created)
+	return pos, !more || pos.predecessor != nil && (pos.own != nil || pos.predecessor.CreateRevision < e.created)
 }
 
-// wait turns an entry behind another's into the answer to the attempt.
-func (e *entry) wait(ctx context.Context, s *session, a *driver.Acquisition, st standing) error {
-	stranger := st.before.Lease == 0
-	held := &driver.HeldError{Notified: st.own != nil && a.Queue}
-	if st.first != nil {
-		held.Holder = holderOf(st.first).ID
+// wait returns the error of an attempt that found a contender before ours. If a waits, it watches
+// that contender; else it gives our key up.
+func (e *entry) wait(ctx context.Context, s *session, a *driver.Acquisition, pos position) error {
+	leaseless := pos.predecessor.Lease == 0
+	held := &driver.HeldError{Notified: pos.own != nil && a.Queue}
+	if pos.holder != nil {
+		held.Holder = holderOf(pos.holder).ID
 	}
 	var err error = held
-	switch noun := record.Noun(string(st.before.Value)); {
-	case stranger && noun != "" && string(st.before.Key) == recordOf(a.Key):
+	switch noun := record.Noun(string(pos.predecessor.Value)); {
+	case leaseless && noun != "" && string(pos.predecessor.Key) == recordOf(a.Key):
 		err = record.Beside(noun, record.Mutex)
-	case stranger:
+	case leaseless:
 		err = fmt.Errorf("%w: the key %q has no lease, so is no lock of anyone's, and would block this one for ever; delete it, or lock another key",
-			driver.ErrConflict, st.before.Key)
+			driver.ErrConflict, pos.predecessor.Key)
 	}
-	if st.own == nil {
+	if pos.own == nil {
 		return err
 	}
-	if a.Queue && !stranger {
-		e.follow(&watch{session: s, key: string(st.before.Key), from: st.at + 1})
-	} else if gone := e.giveUp(ctx); gone != nil {
+	if a.Queue && !leaseless {
+		e.setWatch(&watch{session: s, key: string(pos.predecessor.Key), from: pos.revision + 1})
+	} else if undoErr := e.giveUp(ctx); undoErr != nil {
 		a.MayHaveRun = true
-		return fmt.Errorf("%w: an entry in the queue could not be given up: %w", driver.ErrIndeterminate, gone)
+		return fmt.Errorf("%w: an entry in the queue could not be given up: %w", driver.ErrIndeterminate, undoErr)
 	}
 	return err
 }
 
-// grant makes a lease of a key that owns the lock. sent is from before that was seen.
+// grant makes a lease of our key, which owns the lock. sent is from before the request that has
+// shown that.
 func (e *entry) grant(s *session, a *driver.Acquisition, sent driver.Instant) *lease {
-	defer e.lost() // the lease stands for it
+	defer e.forgetKey() // the lease has it now
 	if l := e.holder(); l != nil && l.session == s && l.created == e.created {
-		_ = l.Extend(sent.Add(a.TTL)) // one that has ended says so by its deadline
+		_ = l.Extend(sent.Add(a.TTL)) // the deadline of one that has ended says so
 		return l
 	}
 	return newLease(e, s, a, sent)

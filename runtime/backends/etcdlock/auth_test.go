@@ -155,7 +155,7 @@ func TestRightThatEnds(t *testing.T) {
 			return ended[name]
 		})
 	}))
-	leases, ttls := make([]driver.Lease, batch), make([]time.Duration, batch)
+	leases, ttls := make([]driver.Lease, batchSize), make([]time.Duration, batchSize)
 	for i := range leases {
 		leases[i], ttls[i] = taken(t, b, attempt(key+strconv.Itoa(i), newID("A"))), 10*time.Second
 	}

@@ -24,7 +24,7 @@ func fairly(key, id string) *driver.Acquisition {
 // see that. It returns the mutex first.
 func mutexAndLocksBelow(t testing.TB, b *Backend, key string) []driver.Lease {
 	leases := []driver.Lease{taken(t, b, attempt(key, newID("A")))}
-	for i := range enough {
+	for i := range readLimit {
 		leases = append(leases, taken(t, b, attempt(key+"/"+strconv.Itoa(i), newID("A"))))
 	}
 	return leases

@@ -42,8 +42,8 @@
 // one watch for each hold would cost a goroutine and two messages more. So a
 // holder hears within a third of the ttl, 10 of 30 seconds, that someone has revoked its
 // lease (by the next keep-alive) or deleted its key (by the next renewal). Until then
-// another may have the lock as well. The end of a session whose keep-alives have no answer
-// needs nobody to tell it: the holder's own clock ends it before the server can.
+// another may have the lock as well. If keep-alives have no answer, the holder's own clock
+// ends its lease before the server can.
 //
 // # What can break it
 //
@@ -65,22 +65,21 @@
 // would block it for ever: where it does, an acquire is driver.ErrConflict. A key whose
 // rest after <key>/ holds another slash belongs to another lock: a and a/b
 // are independent here. They are not for concurrency.Mutex and etcdctl: their
-// lock on a waits for ours, and theirs, on a/b. What lies at <key> itself counts for
-// nothing.
+// lock on a waits for ours, and theirs, on a/b. A value at <key> itself is ignored.
 //
 // Keys may have up to 1,024 bytes, of any value. An acquisition of which an attempt had no
 // answer leaves a tombstone at <key>.lockgen/undone/<id>/, for a minute, so that the attempt
-// can't come true later. An etcd that is out of space takes none, and no lock: compact and
-// defragment it, and disarm its alarm. The lock that it may have taken is freed when there is space
-// again, or its session ends.
+// can't come true later. An etcd that is out of space refuses tombstones and locks: compact
+// and defragment it, and disarm its alarm. A lock that the attempt may have taken is freed when
+// there is space again, or its session ends.
 //
 // # Other kinds
 //
 // Read-write locks, fair locks, semaphores, conditions and ticks are a record of this
 // package, <key>/lockgen.record, which other clients do not know; it is in the way of their
-// mutexes, and theirs of it. It is on no lease of etcd: each process counts how long the
-// leases in it last, from when it saw them begin. So a key whose holder has died is free a
-// whole ttl after the next one came to it, and the record stays until somebody comes.
+// mutexes, and theirs of it. It is on no lease of etcd: each process counts the leases in it
+// from when it first read them. So a key whose holder has died is free a whole ttl after another
+// process has first read it, and the record stays until a process does.
 //
 // # Rights
 //
@@ -106,7 +105,7 @@
 //
 //	etcdctl role grant-permission locks --prefix=true readwrite lockgen.
 //
-// TLS and credentials are those of the client. One with a password that has asked nothing
+// TLS and credentials are those of the client. A client with a password that has sent nothing
 // for as long as etcd's --auth-token-ttl, five minutes by default, logs in again by itself;
 // etcd 3.4.23 refuses that for the sake of the old token, and the client must be made anew.
 //

@@ -14,45 +14,45 @@ import (
 // entry is one Locker's queue entry for one key. The Locker has one goroutine
 // compete for a key at a time, so one key of etcd serves them all, in turn: when
 // one gives up, the next takes the entry over by writing its own ID over the other's,
-// which leaves the create revision as it is. The key's turn, of Backend.turns, keeps two
-// acquisitions that come at once all the same from both finding themselves the owner.
+// which leaves the create revision as it is. Backend.turns lets one goroutine at a time
+// use an entry: else two acquisitions could both find that their key owns the lock.
 //
 // Its methods are here and in acquire.go.
 type entry struct {
 	backend *Backend
-	id      engine.Place
+	place   engine.Place
 
-	// For who has the turn.
-	endTurn func()
-	session *session // whose key it is; nil while there is none, as far as we know
-	owner   string   // the acquisition that wrote it
-	created int64    // create revision; 0 while there is none
-	changed int64    // mod revision; likewise
-	suspect bool     // a request that deletes it at this mod revision had no answer
+	// Only the goroutine that has the turn uses these.
+	endTurn      func()
+	session      *session // the session of our key; nil while we know of no key
+	owner        string   // the ID in it: the acquisition that wrote it last
+	created      int64    // create revision; 0 while there is none
+	modified     int64    // mod revision; likewise
+	maybeDeleted bool     // a request to delete it at this mod revision had no answer
 
-	watch *watch // nil while there is none, and when it has told; the backend's mutex guards it
+	watch *watch // nil if there is none, or it has fired; Backend.mu guards it
 }
 
-// prefix is that of the contenders for the key.
-func (e *entry) prefix() string { return e.id.Key + "/" }
+// prefix is the prefix of all contenders' keys.
+func (e *entry) prefix() string { return e.place.Key + "/" }
 
-// keyIn is our key if that is in s.
+// keyIn returns the name of our key in session s.
 func (e *entry) keyIn(s *session) string { return e.prefix() + s.suffix }
 
-// enter returns the entry that a is about, for the caller alone until it calls leave. What
-// has the turn meanwhile is mostly an undo, which lasts as long as etcd does not answer.
+// enter returns the entry of a's key, for the caller alone until it calls leave. It waits for
+// whoever has the turn: mostly an undo, which lasts as long as etcd does not answer.
 func (b *Backend) enter(ctx context.Context, a *driver.Acquisition) (*entry, error) {
-	id := engine.PlaceOf(a)
-	endTurn, err := b.turns.Enter(ctx, id)
+	place := engine.PlaceOf(a)
+	endTurn, err := b.turns.Enter(ctx, place)
 	if err != nil {
 		return nil, fmt.Errorf("waiting for what is under way about the key: %w", err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	e := b.entries[id]
+	e := b.entries[place]
 	if e == nil {
-		e = &entry{backend: b, id: id}
-		b.entries[id] = e
+		e = &entry{backend: b, place: place}
+		b.entries[place] = e
 	}
 	e.endTurn = endTurn
 	return e, nil
@@ -62,8 +62,8 @@ func (b *Backend) enter(ctx context.Context, a *driver.Acquisition) (*entry, err
 func (e *entry) leave() {
 	b := e.backend
 	b.mu.Lock()
-	if !e.known() { // it is about nothing any more
-		delete(b.entries, e.id)
+	if !e.hasKey() {
+		delete(b.entries, e.place)
 	}
 	b.mu.Unlock()
 	e.endTurn()
@@ -73,63 +73,62 @@ func (e *entry) leave() {
 func (e *entry) holder() *lease {
 	e.backend.mu.Lock()
 	defer e.backend.mu.Unlock()
-	return e.backend.held[e.id]
+	return e.backend.held[e.place]
 }
 
-// known says whether we have a key at the server, as far as we know, that is not
-// held.
-func (e *entry) known() bool { return e.session != nil }
+// hasKey reports whether we know of a key of ours at the server that no lease holds.
+func (e *entry) hasKey() bool { return e.session != nil }
 
-// serves says whether the key that we have is given up with a: its own, or with a.Queue
-// what an earlier one left. A later one that waits there is not a's concern.
-func (e *entry) serves(a *driver.Acquisition) bool {
-	return e.known() && (e.owner == a.ID || a.Queue && !a.BegunBefore(e.owner))
+// undoneBy reports whether an undo of a deletes our key: one that a wrote or, with a.Queue, an
+// earlier acquisition. The key of a later one, which waits, stays.
+func (e *entry) undoneBy(a *driver.Acquisition) bool {
+	return e.hasKey() && (e.owner == a.ID || a.Queue && !a.BegunBefore(e.owner))
 }
 
-// note takes down what the server has at our key.
-func (e *entry) note(s *session, owner string, created, changed int64) {
-	if !e.known() {
+// setKey notes what the server has at our key in s.
+func (e *entry) setKey(s *session, owner string, created, modified int64) {
+	if !e.hasKey() {
 		s.Use()
 	}
-	e.session, e.owner, e.created, e.changed, e.suspect = s, owner, created, changed, false
+	e.session, e.owner, e.created, e.modified, e.maybeDeleted = s, owner, created, modified, false
 }
 
-// lost takes down that there is no key of ours, or that a lease stands for it.
-func (e *entry) lost() {
-	if !e.known() {
+// forgetKey notes that we have no key at the server, or that a lease has it now.
+func (e *entry) forgetKey() {
+	if !e.hasKey() {
 		return
 	}
 	e.session.Drop()
-	e.session, e.created, e.changed = nil, 0, 0
-	e.follow(nil)
+	e.session, e.created, e.modified = nil, 0, 0
+	e.setWatch(nil)
 }
 
 // giveUp deletes our key, unless it has changed.
 func (e *entry) giveUp(ctx context.Context) error {
 	if e.session.Alive() {
 		mine := e.keyIn(e.session)
-		_, r, err := e.backend.free(ctx, nil, ifModified(mine, e.changed), del(mine))
+		_, r, err := e.backend.free(ctx, nil, ifModified(mine, e.modified), del(mine))
 		if err != nil {
-			e.suspect = e.suspect || r.mayHaveRun
+			e.maybeDeleted = e.maybeDeleted || r.mayHaveRun
 			return err
 		}
 	}
-	e.lost()
+	e.forgetKey()
 	return nil
 }
 
-// watch watches the contender before a queue entry.
+// watch waits for the deletion of the predecessor of a queue entry.
 type watch struct {
-	session *session // whose end is told too
+	session *session // its end counts as a deletion
 	key     string
-	from    int64 // the revision to begin with, so that nothing is missed
+	from    int64 // the revision to begin with, so that no deletion is missed
 	cancel  context.CancelFunc
 }
 
-// follow has e's subscriptions told when w sees its key deleted, when it fails, and when
-// its session ends. It replaces the watch before, unless that is the same; a nil w only
-// ends it.
-func (e *entry) follow(w *watch) {
+// setWatch replaces e's watch by w, unless both are of the same key; a nil w only ends the old
+// one. When w's key is deleted, the watch fails, or its session ends, it notifies the
+// subscriptions of e's place.
+func (e *entry) setWatch(w *watch) {
 	b := e.backend
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -147,31 +146,31 @@ func (e *entry) follow(w *watch) {
 	w.cancel = cancel
 	b.life.Go(func(context.Context) {
 		defer cancel()
-		b.await(ctx, w)
+		b.awaitDeletion(ctx, w)
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if e.watch == w {
 			e.watch = nil
-			b.hub.Notify(e.id)
+			b.hub.Notify(e.place)
 		}
 	})
 }
 
-// await returns when w's key was deleted, when the watch has failed, or ctx has ended.
-func (b *Backend) await(ctx context.Context, w *watch) {
+// awaitDeletion returns when w's key was deleted, the watch has failed, or ctx has ended.
+func (b *Backend) awaitDeletion(ctx context.Context, w *watch) {
 	for resp := range b.watcher.Watch(clientv3.WithRequireLeader(ctx), w.key, clientv3.WithFilterPut(), clientv3.WithRev(w.from)) {
 		if len(resp.Events) > 0 {
 			return
 		}
 	}
-	// It has failed: compacted, or the member has no leader. The waiter asks
-	// then, and watches again; not at full speed.
+	// The revision is compacted, or the member has no leader. The waiter tries again, and
+	// watches again; the pause bounds how often.
 	engine.Pause(ctx, 100*time.Millisecond)
 }
 
-// Subscribe implements [driver.Notifier]. Behind an attempt that found the key held
-// there is a watch of the one contender before ours, from the revision that the attempt
-// saw: what happened since is told too. Without one there is a notice at once.
+// Subscribe implements [driver.Notifier]. An attempt that found the key held has set a
+// watch on the contender before ours, from the revision that it read, so that no deletion is
+// missed. Without a watch Subscribe notifies at once.
 func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
 	if err := b.check(a.Key); err != nil {
 		return nil, err

@@ -57,7 +57,7 @@ func New(client *clientv3.Client, options ...Options) *Backend {
 	b := &Backend{
 		client:  client,
 		life:    engine.NewLife(),
-		turns:   engine.Turns[engine.Place]{OnWait: goAlone}, // what is sent together does not wait for a turn
+		turns:   engine.Turns[engine.Place]{OnWait: leaveBatch}, // the batch does not wait for a turn
 		entries: map[engine.Place]*entry{},
 		held:    map[engine.Place]*lease{},
 	}
@@ -74,8 +74,8 @@ func New(client *clientv3.Client, options ...Options) *Backend {
 		b.invalid = fmt.Errorf("%w: etcdlock.New needs a client that clientv3.New returned without an error, not nil", driver.ErrInvalid)
 		return b
 	}
-	// Not the client's own: KV and Lease wait for a server that is absent until the context
-	// ends, and repeat some requests behind our back, and all may be those of a namespace.
+	// The client's own KV and Lease wait for an absent server until the context ends, resend
+	// some requests without saying so, and may be those of a namespace.
 	b.conn = client.ActiveConnection()
 	b.kv, b.leases, b.watcher = pb.NewKVClient(b.conn), pb.NewLeaseClient(b.conn), clientv3.NewWatcher(client)
 	return b
@@ -85,9 +85,8 @@ func New(client *clientv3.Client, options ...Options) *Backend {
 func (b *Backend) Attach() { b.life.Attach() }
 
 // Close implements [driver.Backend]: the last Locker to close gives the sessions
-// back to the server. That takes half a second at most, or a whole one if it was at
-// that already for one that has ended. What the server does not take by then ends by
-// itself.
+// back to the server. That takes half a second at most, or a whole one if a session was
+// being given back already. A session that the server has not taken by then ends by itself.
 func (b *Backend) Close() error {
 	last := b.life.Close(b.sessions.Close)
 	if last && b.watcher != nil {
@@ -101,8 +100,7 @@ func (b *Backend) Close() error {
 
 // Ping implements [driver.Pinger]: it reads a key, which shows that the cluster has a
 // leader and knows the client's user, and grants an etcd lease of a second, which shows that
-// it takes writes. A right to the keys of locks it does not ask for, because it can't know
-// them.
+// it takes writes. It does not check rights to the keys of locks, which it can't know.
 func (b *Backend) Ping(ctx context.Context) error {
 	if b.invalid != nil {
 		return b.invalid
@@ -136,7 +134,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 		return nil, err
 	}
 	defer e.leave()
-	return e.take(ctx, class{e.id.Process, ttl}, a)
+	return e.acquire(ctx, class{e.place.Process, ttl}, a)
 }
 
 // Undo implements [driver.Backend].
@@ -160,7 +158,7 @@ func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
 	known := true
 	if l := e.holder(); l != nil && l.Acquisition.ID == a.ID {
 		err = l.Release(ctx, 0)
-	} else if e.serves(a) {
+	} else if e.undoneBy(a) {
 		err = e.giveUp(ctx)
 	} else {
 		known = false
@@ -172,7 +170,7 @@ func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
 		return nil
 	}
 	for _, s := range b.sessions.All() {
-		if s.class.locker != e.id.Process || !s.Alive() { // one that has ended takes all along
+		if s.class.process != e.place.Process || !s.Alive() { // etcd deletes the keys of one that has ended
 			continue
 		}
 		mine := e.keyIn(s)
@@ -183,8 +181,8 @@ func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
 	return nil
 }
 
-// free sends a transaction that frees the lock of a. If an attempt of that may be on its way,
-// it sees to it that this takes nothing: it leaves a tombstone. A nil a has no attempts.
+// free sends a transaction that frees the lock of a. If an attempt of a may still arrive, it leaves
+// a tombstone, which makes that attempt fail. A nil a has no attempts.
 func (b *Backend) free(ctx context.Context, a *driver.Acquisition, is *pb.Compare, frees *pb.RequestOp) (*pb.TxnResponse, request, error) {
 	t := &pb.TxnRequest{Compare: []*pb.Compare{is}, Success: []*pb.RequestOp{frees}}
 	if a != nil && a.MayHaveRun {
@@ -198,8 +196,8 @@ func (b *Backend) free(ctx context.Context, a *driver.Acquisition, is *pb.Compar
 	return b.txn(ctx, t)
 }
 
-// tombstoneOf is there if a was undone, and an attempt of it may be on its way. It has more than
-// one slash, so that it is a contender of no lock that encloses this one.
+// tombstoneOf returns the key that exists if a was undone while an attempt of it might still
+// arrive. It has more than one slash, so that it is a contender of no other lock.
 func tombstoneOf(a *driver.Acquisition) string { return a.Key + ".lockgen/undone/" + a.ID + "/" }
 
 // maxKey is the longest key taken, in bytes: as long as a name that a person
@@ -217,9 +215,9 @@ func (b *Backend) check(key string) error {
 const (
 	// maxTTL is the longest lease: etcd's own limit, less the second that is added.
 	maxTTL = (clientv3.MaxLeaseTTL - 1) * time.Second
-	// answerWithin is how much longer a session is that is kept alive for a lease that needs its
-	// whole length ahead, so that the answer may take a while.
-	answerWithin = 500 * time.Millisecond
+	// renewalMargin is by how much the session of a lease without renewal is longer than that. Such a
+	// lease needs its whole length ahead when it is taken, and a keep-alive takes a while.
+	renewalMargin = 500 * time.Millisecond
 )
 
 // sessionTTL returns the ttl of the session for the lease of a: the next whole second
@@ -231,7 +229,7 @@ func sessionTTL(a *driver.Acquisition) (time.Duration, error) {
 		return 0, fmt.Errorf("%w: a lease of %v; etcdlock takes from above 0 s to %v (%d s)", driver.ErrInvalid, ttl, maxTTL, int64(maxTTL/time.Second))
 	}
 	if a.NoRenewal {
-		ttl += answerWithin
+		ttl += renewalMargin
 	}
 	return ttl.Truncate(time.Second) + time.Second, nil
 }

@@ -22,7 +22,7 @@ import (
 func TestMuchBelowTheKey(t *testing.T) {
 	t.Parallel()
 	b, key, c := newBackend(t, shared(t)), newKey(t), admin(t, shared(t))
-	for i := range 2 * enough {
+	for i := range 2 * readLimit {
 		_, err := c.Put(t.Context(), fmt.Sprintf("%s/data/%d", key, i), strings.Repeat("x", 1_000_000))
 		require.NoError(t, err)
 	}
@@ -46,7 +46,7 @@ func TestLeaseInASessionThatHasEnded(t *testing.T) {
 	s.End(driver.ErrLost)
 	eventually(t, "the session is gone", func() bool { return len(b.sessions.All()) == 0 && b.remembered() == 0 })
 	a := attempt(key, "A:2")
-	l := newLease(&entry{backend: b, id: engine.PlaceOf(a), created: 1}, s, a, driver.Now())
+	l := newLease(&entry{backend: b, place: engine.PlaceOf(a), created: 1}, s, a, driver.Now())
 	require.LessOrEqual(t, l.Deadline().Left(), time.Duration(0))
 	require.ErrorIs(t, l.Release(t.Context(), 0), driver.ErrLost)
 	require.Zero(t, b.remembered())

@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	// batch is how many keys one request is about: etcd takes 128 at most, unless it
-	// is told otherwise.
-	batch = 100
+	// batchSize is how many keys one request is about: etcd takes 128 at most, unless it
+	// is configured otherwise.
+	batchSize = 100
 	// batchesAtOnce is how many requests of a renewal are under way at a time.
 	batchesAtOnce = 16
 )
 
 var errKeyGone = fmt.Errorf("%w: its key is gone", driver.ErrLost)
 
-// lease implements [driver.Lease] by a key of ours that owns the lock.
+// lease implements [driver.Lease] by our key, which owns the lock.
 type lease struct {
 	*engine.Lease
 	session *session
@@ -41,7 +41,7 @@ func newLease(e *entry, s *session, a *driver.Acquisition, sent driver.Instant) 
 	e.backend.mu.Lock()
 	defer e.backend.mu.Unlock()
 	l.Lease = s.NewLease(a, uint64(e.created), sent.Add(a.TTL), l.forget)
-	e.backend.held[e.id] = l
+	e.backend.held[e.place] = l
 	return l
 }
 
@@ -50,9 +50,9 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 	return l.session.backend.RenewAll(ctx, []driver.Lease{l}, []time.Duration{ttl})[0]
 }
 
-// RenewAll implements [driver.BatchRenewer]. That the session is kept alive does
-// not say that a key is still there: someone may have deleted it. So one request
-// asks, for a hundred leases, whether all their keys are the ones that were acquired.
+// RenewAll implements [driver.BatchRenewer]. Somebody may have deleted a key
+// although the session is alive. So one request asks, for a hundred leases, whether all their
+// keys are still the ones that were acquired.
 func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
 	return record.RenewAll(ctx, leases, ttls, b.renewMutexes)
 }
@@ -65,9 +65,8 @@ func (b *Backend) renewMutexes(ctx context.Context, leases []driver.Lease, ttls 
 	return errs
 }
 
-// renew renews a batch. Of one that is refused it renews each half by itself: a single
-// key on which a right has ended has the whole refused, and the others are to be
-// renewed all the same. A server may also take fewer operations than a batch has.
+// renew renews a batch. If etcd refuses the batch, it renews each half by itself: one key whose
+// right has ended has the whole refused, and the server may take fewer operations than a batch has.
 func (b *Backend) renew(ctx context.Context, leases []driver.Lease, ttls []time.Duration, errs []error) {
 	t := &pb.TxnRequest{}
 	for _, one := range leases {
@@ -96,11 +95,11 @@ func (b *Backend) renew(ctx context.Context, leases []driver.Lease, ttls []time.
 	}
 }
 
-// extend renews the lease by a request that was sent at sent. The session is kept alive
-// by itself; only if that is behind, the lease waits for it.
+// extend renews the lease by a request that was sent at sent. It waits if the session, which is
+// kept alive by itself, is behind.
 func (l *lease) extend(ctx context.Context, sent driver.Instant, ttl time.Duration) error {
 	lasts := ttl / 2
-	if l.Acquisition.NoRenewal { // so much of it is kept closed after its loss that the rest is short
+	if l.Acquisition.NoRenewal { // the lease needs its whole length ahead
 		lasts = ttl
 	}
 	if err := l.session.Await(ctx, lasts); err != nil {

@@ -24,12 +24,12 @@ import (
 const (
 	// listPage is how many keys one request of Locks reads.
 	listPage = 500
-	// foreign is whose a contender is that this package has not written.
+	// foreign is the Client of a contender that this package has not written.
 	foreign = "etcd"
 )
 
-// Locks implements [driver.Inspector] by reading all keys that begin as the pattern does,
-// a page after the other.
+// Locks implements [driver.Inspector]. It reads all keys that begin as the pattern does, page by
+// page.
 func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.LockInfo, error] {
 	return engine.List(func(yield func(*driver.LockInfo) bool) error {
 		if b.invalid != nil {
@@ -41,7 +41,7 @@ func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.L
 		} else {
 			end = clientv3.GetPrefixRangeEnd(start)
 		}
-		told := "" // the last: the contenders of a lock follow each other, mostly
+		last := "" // the lock that was told last: its contenders mostly follow each other
 		for more := true; more; {
 			resp, _, err := b.find(ctx, &pb.RangeRequest{Key: []byte(start), RangeEnd: []byte(end), Limit: listPage})
 			if err != nil {
@@ -51,10 +51,10 @@ func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.L
 			for _, kv := range resp.Kvs {
 				start = string(kv.Key) + "\x00"
 				name := lockOf(kv)
-				if name == "" || name == told || !engine.Match(pattern, name) {
+				if name == "" || name == last || !engine.Match(pattern, name) {
 					continue
 				}
-				told = name
+				last = name
 				info, err := b.Lock(ctx, name)
 				if errors.Is(err, driver.ErrConflict) || errors.Is(err, driver.ErrInvalid) { // no lock any more, or none of ours
 					continue

@@ -105,7 +105,7 @@ func TestNoReplyToTheLook(t *testing.T) {
 	f, key, c := &faults{}, newKey(t), admin(t, shared(t))
 	b := New(newClient(t, []string{shared(t)}, withFaults(f)))
 	l, other := lockerOn(t, b), newBackend(t, shared(t))
-	for i := range 2 * enough {
+	for i := range 2 * readLimit {
 		taken(t, other, attempt(key+"/"+strconv.Itoa(i), "A:1"))
 	}
 	for _, p := range []*lock.Policy{nil, try()} {
@@ -115,7 +115,7 @@ func TestNoReplyToTheLook(t *testing.T) {
 		})
 		_, _, err := l.Acquire(until(t, late.arrived), p, key)
 		require.Error(t, err)
-		queued(t, c, key, 2*enough)
+		queued(t, c, key, 2*readLimit)
 		require.NoError(t, late.arrives(t))
 	}
 }

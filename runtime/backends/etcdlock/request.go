@@ -23,12 +23,12 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// resend says when a request without an answer, or refused for the moment, is sent
+// resends says when a request without an answer, or refused for the moment, is sent
 // again: for nearly three seconds, as an election takes, and for five at most where a
 // server says nothing. After five attempts that could not connect there are no more:
 // who waits for a server that is not there is told within a second, where something
 // says so. Each resend is idempotent; after the last the outcome is unknown.
-var resend = engine.Schedule{
+var resends = engine.Schedule{
 	Pauses: []time.Duration{
 		0, 20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond,
 		400 * time.Millisecond, 500 * time.Millisecond, 500 * time.Millisecond, 500 * time.Millisecond, 500 * time.Millisecond,
@@ -45,14 +45,14 @@ type request struct {
 
 // do sends call until it is answered, ctx ends, or b is closed. call is idempotent.
 func (b *Backend) do(ctx context.Context, call func(ctx context.Context, options ...grpc.CallOption) error) (request, error) {
-	goAlone(ctx)
+	leaveBatch(ctx)
 	ctx, done := b.life.Within(ctx)
 	defer done()
 	var r request
-	// clientv3 sends an attempt again, and tells nobody, if a server or a proxy has ended it before
-	// its context has. unheard counts the sendings that ran, or may have, and whose answer is not ours.
-	var unheard atomic.Int64
-	outcome, mayHaveRun, err := resend.Send(ctx, func(ctx context.Context) (engine.Outcome, error) {
+	// gRPC sends an attempt again, unseen by us, if a server or a proxy ended it before its context
+	// ended. lostAnswers counts the sendings that ran, or may have, and whose answer we did not get.
+	var lostAnswers atomic.Int64
+	outcome, mayHaveRun, err := resends.Send(ctx, func(ctx context.Context) (engine.Outcome, error) {
 		if b.life.Closed() {
 			return engine.Refused, driver.ErrClosed
 		}
@@ -65,29 +65,29 @@ func (b *Backend) do(ctx context.Context, call func(ctx context.Context, options
 		ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), b.options.AttemptTimeout)
 		defer cancel()
 		count := func(err error) {
-			if o := judge(rpctypes.Error(err), to.Addr != nil); o == engine.Done || o == engine.NoAnswer {
-				unheard.Add(1)
+			if o := classify(rpctypes.Error(err), to.Addr != nil); o == engine.Done || o == engine.NoAnswer {
+				lostAnswers.Add(1)
 			}
 		}
 		err := rpctypes.Error(call(ctx, grpc.Peer(&to), grpc.OnFinish(count), grpc.MaxCallRecvMsgSize(math.MaxInt32)))
-		outcome := judge(err, to.Addr != nil)
+		outcome := classify(err, to.Addr != nil)
 		switch outcome {
 		case engine.Done:
-			unheard.Add(-1)
+			lostAnswers.Add(-1)
 		case engine.NotSent:
 			b.conn.ResetConnectBackoff() // which may be two minutes by now
 		}
 		return outcome, err
 	})
-	r.mayHaveRun = mayHaveRun || unheard.Load() > 0
+	r.mayHaveRun = mayHaveRun || lostAnswers.Load() > 0
 	if outcome == engine.NoAnswer && ctx.Err() != nil {
 		err = fmt.Errorf("%w: %w", engine.OrClosed(ctx, ctx.Err()), err) // errors.Is finds no context's error in gRPC's status
 	}
 	return r, explained(err)
 }
 
-// judge says what err leaves open; connected is whether a member was reached.
-func judge(err error, connected bool) engine.Outcome {
+// classify says what err leaves open; connected is whether a member was reached.
+func classify(err error, connected bool) engine.Outcome {
 	if err == nil {
 		return engine.Done
 	}
@@ -121,7 +121,7 @@ func (b *Backend) Servers() []string {
 	return b.client.Endpoints()
 }
 
-// explained says what a person can do about a right that is missing: etcd names none.
+// explained adds to an error for want of a right how to grant it: etcd's does not say.
 func explained(err error) error {
 	if errors.Is(err, rpctypes.ErrPermissionDenied) {
 		return fmt.Errorf("%w: grant a role of the user readwrite on the prefix of the keys", err)
@@ -132,7 +132,7 @@ func explained(err error) error {
 // txn sends a transaction, which must be idempotent: by itself, or together with those of
 // the other calls that ctx is of.
 func (b *Backend) txn(ctx context.Context, t *pb.TxnRequest) (*pb.TxnResponse, request, error) {
-	one := sendJointly(ctx, t)
+	one := sendInBatch(ctx, t)
 	if one.resp != nil || one.err != nil {
 		return one.resp, one.request, one.err
 	}

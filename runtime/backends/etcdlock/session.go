@@ -17,17 +17,16 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// straggler is how long an attempt without an answer may be on its way.
+// straggler is how long a request without an answer may still arrive: the length of a tombstone.
 const straggler = time.Minute
 
 var errSessionEnded = fmt.Errorf("%w: the etcd lease of its session has ended", driver.ErrLost)
 
-// class is what acquisitions have in common that share a session. It names the
-// Locker, so that Lockers which share a Backend have keys of their own and queue
-// like processes.
+// class is what acquisitions that share a session have in common. Lockers that share a Backend
+// have sessions, and so keys, of their own: they queue like processes.
 type class struct {
-	locker string
-	ttl    time.Duration // as asked for, in whole seconds
+	process string
+	ttl     time.Duration // as asked for, in whole seconds
 }
 
 // session is one lease of etcd, which many locks share. It implements
@@ -37,7 +36,7 @@ type session struct {
 	backend *Backend
 	class   class
 	id      int64
-	suffix  string // of its contenders' keys
+	suffix  string // of the contenders' keys in it
 	stream  atomic.Pointer[keepAliveStream]
 }
 
@@ -90,7 +89,7 @@ func (s *session) KeepAlive(ctx context.Context) error {
 	sent := driver.Now()
 	var resp *pb.LeaseKeepAliveResponse
 	err := stream.Send(&pb.LeaseKeepAliveRequest{ID: s.id})
-	if err == nil || errors.Is(err, io.EOF) { // of that Recv says why
+	if err == nil || errors.Is(err, io.EOF) { // Recv says why the stream ended
 		resp, err = stream.Recv()
 	}
 	switch {
@@ -112,8 +111,8 @@ func (s *session) KeepAlive(ctx context.Context) error {
 	return nil
 }
 
-// Destroy implements [engine.SessionServer]: what is left in the session is freed by
-// that. The server may know of it longer than we do, after an election.
+// Destroy implements [engine.SessionServer]. It frees what is left in the session, which after
+// an election the server may keep for longer than we do.
 func (s *session) Destroy(ctx context.Context) error {
 	_, err := s.backend.leases.LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: s.id})
 	if err = rpctypes.Error(err); errors.Is(err, rpctypes.ErrLeaseNotFound) {

@@ -281,7 +281,7 @@ func (b *Backend) remembered() int {
 // sessionsOf returns the sessions of a Locker.
 func (b *Backend) sessionsOf(locker string) (all []*session) {
 	for _, s := range b.sessions.All() {
-		if s.class.locker == locker {
+		if s.class.process == locker {
 			all = append(all, s)
 		}
 	}

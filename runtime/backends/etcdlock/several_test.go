@@ -137,10 +137,10 @@ func TestLostReplyForSeveral(t *testing.T) {
 	f.lose(1, jointFor(as[120].Key))
 	leases, errs := b.AcquireAll(t.Context(), as)
 	require.NoError(t, errors.Join(errs...))
-	require.Equal(t, 3+1+batch, f.count("Txn"))
+	require.Equal(t, 3+1+batchSize, f.count("Txn"))
 	require.Equal(t, len(as), heldKeys(t, b.client, key))
 	for i, a := range as {
-		require.Equal(t, i/batch == 1, a.MayHaveRun)
+		require.Equal(t, i/batchSize == 1, a.MayHaveRun)
 	}
 	f.lose(1, jointFor(as[120].Key))
 	require.NoError(t, errors.Join(b.ReleaseAll(t.Context(), leases, make([]uint64, len(leases)))...))

@@ -184,8 +184,8 @@ func TestCompactionWhileWaiting(t *testing.T) {
 	e, err := b.enter(t.Context(), attempt("key", "B:1"))
 	require.NoError(t, err)
 	before := e.watch.key
-	e.follow(nil)
-	e.follow(&watch{session: e.session, key: before, from: 1})
+	e.setWatch(nil)
+	e.setWatch(&watch{session: e.session, key: before, from: 1})
 	e.leave()
 	receive(t, "a notice", sub.C())
 	requireHeld(t, b, attempt("key", "B:1"))

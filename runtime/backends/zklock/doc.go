@@ -15,7 +15,7 @@
 // The node with the lowest number owns the lock. Each of the others watches the one
 // before it. The second watches itself as well, so that it has the lock without a
 // request when the first goes. For Curator the path is "/lockgen/<key>". Nodes of
-// kazoo's locks go before ours as their numbers say. A read-write lock or a semaphore of
+// kazoo's locks and ours are ordered by their numbers. A read-write lock or a semaphore of
 // Curator's or kazoo's at the path, which would not exclude a mutex, is driver.ErrConflict.
 // Other children are ignored here; go-zookeeper's own lock fails on them. The
 // UUID is made of the acquisition's id, which the node also holds as its data. A
@@ -34,8 +34,8 @@
 // A name is at most 64 KiB long.
 //
 // Directories are made when they are missing, as containers: the server deletes
-// them some time after their last node, and their numbers begin anew. Numbers
-// that have gone round are still in order here; Curator's are not.
+// them some time after their last node, and their numbers begin anew. Numbers that have
+// wrapped around keep their order here, but not for Curator.
 //
 // # Other kinds of lock
 //
@@ -76,7 +76,7 @@
 // server says that the session has expired, all its holders hear of it at once. If
 // nothing has proved in time that the session lives, it ends by our own clock: it is
 // closed at the server, if requests still arrive there, and not resumed. No later
-// session revives what was held. Who waits begins again, at the end of the queue, on
+// session revives what was held. A waiter begins again, at the end of the queue, on
 // a new session. A lease that is not renewed ends by itself: its node is deleted.
 //
 // The fencing token is the czxid of the node, the transaction that created it,
@@ -89,7 +89,7 @@
 // <Root>/%note on the session of a lock that the process has: process/<UUID of its owner ids>
 // says who it is, and wait/<key> what the holder of a lock waits for. In which order locks were
 // nested is a persistent node, order/<outer> > <inner>, one for each pair of patterns. Order
-// notes stay until somebody deletes them; older than a week they count for nothing.
+// notes stay until somebody deletes them; those older than a week are ignored.
 //
 // # What can go wrong
 //

@@ -103,7 +103,7 @@ func TestFixedLeaseWhoseSessionEnds(t *testing.T) {
 	a.NoRenewal = true
 	n := nodeOf(c.Backend, a)
 	free(t, holder)
-	eventually(t, soon, "it is the first", n.inherits)
+	eventually(t, soon, "it is the first", n.knownFirst)
 	p.Hole(faultproxy.Requests)
 	eventually(t, soon, "its session may end too soon", func() bool { return n.session.Left() < long })
 	got := begin(c, a)
@@ -132,7 +132,7 @@ func TestNoLeaseOnAnEndedSession(t *testing.T) {
 	expire(t, c.Backend, addr)
 	eventually(t, soon, "the session has ended", func() bool { return len(sessionsOf(c.Backend)) == 0 })
 	_, err = e.grant(t.Context(), a, driver.Now())
-	require.ErrorIs(t, err, errGone)
+	require.ErrorIs(t, err, errNodeGone)
 	leave()
 	require.NoError(t, c.Undo(t.Context(), a))
 	require.Zero(t, remembered(c.Backend))

@@ -97,7 +97,7 @@ func minority(t *testing.T, e *testserver.Ensemble) {
 	require.True(t, errors.Is(err, lock.ErrUnavailable) || errors.Is(err, lock.ErrIndeterminate), "%v", err)
 	receive(t, "the loss", ctx.Done())
 	require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
-	require.Less(t, time.Since(begin), spanOf(4*second, 200*time.Millisecond, 0).timeout+meter.Since(begin), "what was proved before")
+	require.Less(t, time.Since(begin), classOf(4*second, 200*time.Millisecond, 0).timeout+meter.Since(begin), "what was proved before")
 	// A leader of ZooKeeper 3.8.0 that goes on, and that its followers find again
 	// before it misses them, may lead without ever committing anything: what was
 	// under way when it froze gets no acknowledgement, and all else waits behind it.

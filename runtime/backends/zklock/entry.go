@@ -10,25 +10,25 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// entry is what one Locker has to do with one key, but for its leases. The Locker has one
-// goroutine compete for a key at a time, so one node in the key's queue serves them all,
-// in turn: when one gives up, the next takes the node over.
+// entry is one Locker's queue entry for one key. The Locker has one goroutine compete for a
+// key at a time, so one node in the key's queue serves them all, in turn: when one gives up,
+// the next takes the node over.
 type entry struct {
 	backend *Backend
-	key     engine.Place
+	place   engine.Place
 
-	// For who has the turn of the key, of Backend.turns.
-	node  *node  // the one that competes or waits, or nil
-	owner string // the acquisition that competes or waits by it
-	told  string // the last acquisition that was told to wait
+	// Only the goroutine that has the turn, of Backend.turns, uses these.
+	node    *node  // our node in the queue; nil if there is none
+	owner   string // the ID of the acquisition that competes by it
+	waiting string // the ID of the last acquisition that was told to wait
 }
 
-// errGone says that the node is there no more, or its session.
-var errGone = errors.New("the node of this acquisition is gone")
+// errNodeGone says that the node was deleted, or its session has ended.
+var errNodeGone = errors.New("the node of this acquisition is gone")
 
-// tries bounds how often an acquire begins anew because a request had no answer, or its
-// node or the directory has vanished.
-const tries = 16
+// maxAttempts bounds how often an acquire begins anew because a request had no answer, or its
+// node or directory was deleted.
+const maxAttempts = 16
 
 // enter returns the entry of a key, for the caller alone until it calls leave.
 func (b *Backend) enter(ctx context.Context, key engine.Place) (e *entry, leave func(), err error) {
@@ -39,12 +39,12 @@ func (b *Backend) enter(ctx context.Context, key engine.Place) (e *entry, leave 
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if e = b.entries[key]; e == nil {
-		e = &entry{backend: b, key: key}
+		e = &entry{backend: b, place: key}
 		b.entries[key] = e
 	}
 	return e, func() {
 		b.mu.Lock()
-		if e.node == nil && e.told == "" { // it is about nothing
+		if e.node == nil && e.waiting == "" {
 			delete(b.entries, key)
 		}
 		b.mu.Unlock()
@@ -52,14 +52,14 @@ func (b *Backend) enter(ctx context.Context, key engine.Place) (e *entry, leave 
 	}, nil
 }
 
-// acquire makes one attempt. A node whose creation had no answer is looked for. One that is
-// gone, as one is whose session has expired, or that somebody has deleted, is made anew.
+// acquire tries to take the lock. It looks for a node whose creation had no answer, and creates
+// another if the node was deleted or its session has expired.
 func (e *entry) acquire(ctx context.Context, a *driver.Acquisition, dir string) (driver.Lease, error) {
 	if l := e.backend.leaseOf(a); l != nil { // the same acquisition, once more
 		if l.Deadline().Left() > 0 {
 			return l, l.Renew(ctx, a.TTL)
 		}
-		if err := l.free(ctx); err != nil { // the next node has its name
+		if err := l.free(ctx); err != nil { // the next node would have the same name
 			return nil, err
 		}
 	}
@@ -72,24 +72,23 @@ func (e *entry) acquire(ctx context.Context, a *driver.Acquisition, dir string) 
 				return l, nil
 			}
 		}
-		// A connection or a session may end after it was found, and before the request is sent.
-		ended := errors.Is(err, client.ErrNotSent) && !errors.Is(err, errAway)
-		again := unanswered(err) || errors.Is(err, errGone) || ended
-		if !again || try == tries || ctx.Err() != nil {
-			return nil, e.settle(ctx, a, err)
+		// A connection or a session may end just before the request is sent.
+		ended := errors.Is(err, client.ErrNotSent) && !errors.Is(err, errNoConnection)
+		again := unanswered(err) || errors.Is(err, errNodeGone) || ended
+		if !again || try == maxAttempts || ctx.Err() != nil {
+			return nil, e.result(ctx, a, err)
 		}
 	}
 }
 
-// attempt sees to it that the Locker has a node in the queue, and reports whether that is
-// the first.
+// attempt creates a node in the queue if the Locker has none, and reports whether it is the first.
 func (e *entry) attempt(ctx context.Context, a *driver.Acquisition, dir string) (first bool, err error) {
 	s, err := e.backend.session(ctx, a.TTL)
 	if err != nil {
 		return false, err
 	}
 	defer s.Drop()
-	if n := e.node; n != nil && !(n.session.Alive() && n.session.span.suits(a.TTL)) {
+	if n := e.node; n != nil && !(n.session.Alive() && n.session.class.suits(a.TTL)) {
 		if err := e.giveUp(ctx); err != nil {
 			return false, err
 		}
@@ -97,25 +96,25 @@ func (e *entry) attempt(ctx context.Context, a *driver.Acquisition, dir string) 
 	if a.Queue {
 		e.owner = a.ID
 	}
-	var listed <-chan client.Answer // who is in the directory, if that was asked
+	var listed <-chan client.Answer // the directory's children, if they were asked for
 	switch n := e.node; {
 	case n == nil:
 		s.Use()
-		e.owner, e.node = a.ID, &node{session: s, dir: dir, prefix: protection(a.ID), notify: func() { e.backend.hub.Notify(e.key) }}
+		e.owner, e.node = a.ID, &node{session: s, dir: dir, prefix: protectedPrefix(a.ID), notify: func() { e.backend.hub.Notify(e.place) }}
 		if listed, err = e.node.create(ctx, a.ID); err != nil && !unanswered(err) {
-			e.forgetNode() // there is none of what was refused, or not sent
+			e.forgetNode() // the creation was refused, or not sent
 		}
 	case n.path == "":
 		if err = n.find(ctx); err == nil && n.path == "" {
-			err = errGone
+			err = errNodeGone
 		}
 	}
 	if err == nil {
 		first, err = e.node.isFirst(ctx, listed, a.Queue)
 	}
-	if n := e.node; n != nil && (errors.Is(err, errGone) || !n.session.Alive()) {
+	if n := e.node; n != nil && (errors.Is(err, errNodeGone) || !n.session.Alive()) {
 		e.forgetNode()
-		return false, errGone
+		return false, errNodeGone
 	}
 	return first, err
 }
@@ -124,18 +123,18 @@ func (e *entry) attempt(ctx context.Context, a *driver.Acquisition, dir string) 
 func (e *entry) grant(ctx context.Context, a *driver.Acquisition, sent driver.Instant) (*lease, error) {
 	n := e.node
 	_, err := firstToken(n.czxid)
-	if err == nil && a.NoRenewal { // it has its whole length, whatever was proved last
+	if err == nil && a.NoRenewal { // the lease needs its whole length ahead
 		err = n.session.Await(ctx, a.TTL)
 		sent = driver.Now()
 	}
 	switch {
 	case !n.session.Alive(): // a lease on it would be over
-		return nil, errGone
+		return nil, errNodeGone
 	case err != nil:
 		return nil, err
 	}
-	n.session.client.Unwatch(n.before)
-	e.node, e.owner, e.told = nil, "", ""
+	n.session.client.Unwatch(n.predecessorWatch)
+	e.node, e.owner, e.waiting = nil, "", ""
 	l := &lease{node: n}
 	e.backend.mu.Lock()
 	defer e.backend.mu.Unlock()
@@ -145,27 +144,27 @@ func (e *entry) grant(ctx context.Context, a *driver.Acquisition, sent driver.In
 	return l, nil
 }
 
-// settle returns what an Acquire of a that ended with err returns, nil being that another
-// holds the key. A node that waits stays in the queue meanwhile.
-func (e *entry) settle(ctx context.Context, a *driver.Acquisition, err error) error {
+// result returns the error of an Acquire of a that got no lock: err says why, nil that another
+// holds the key. The node of an acquisition that waits stays in the queue.
+func (e *entry) result(ctx context.Context, a *driver.Acquisition, err error) error {
 	held := err == nil
-	if e.told == a.ID && !held {
-		// It goes on waiting while the servers are away, or have ended the session.
-		held = unanswered(err) || errors.Is(err, client.ErrNotSent) || errors.Is(err, errGone) || errors.Is(err, client.ErrExpired)
+	if e.waiting == a.ID && !held {
+		// It goes on waiting while the servers are out of reach, or have ended the session.
+		held = unanswered(err) || errors.Is(err, client.ErrNotSent) || errors.Is(err, errNodeGone) || errors.Is(err, client.ErrExpired)
 	}
 	if a.Queue {
-		e.told = ""
+		e.waiting = ""
 		if held {
-			e.told = a.ID
+			e.waiting = a.ID
 		}
 	}
 	if e.node != nil && e.owner == a.ID && (held && !a.Queue || final(err)) {
-		ctx, cancel := context.WithTimeout(ctx, patience)
+		ctx, cancel := context.WithTimeout(ctx, reconnectWait)
 		defer cancel()
 		_ = e.giveUp(ctx)
 	}
 	left := e.node != nil && e.owner == a.ID
-	a.MayHaveRun = a.MayHaveRun || left && !(held && a.Queue) // so that Undo is called
+	a.MayHaveRun = a.MayHaveRun || left && !(held && a.Queue) // the Locker calls Undo
 	switch {
 	case held && err != nil:
 		return fmt.Errorf("%w, as far as is known, %w: %w", &driver.HeldError{}, driver.ErrUnavailable, err)
@@ -177,7 +176,7 @@ func (e *entry) settle(ctx context.Context, a *driver.Acquisition, err error) er
 	return err
 }
 
-// giveUp deletes the node, which was made for one that does not wait any more.
+// giveUp deletes the node, by which nobody competes any more.
 func (e *entry) giveUp(ctx context.Context) error {
 	if _, err := e.node.remove(ctx); err != nil {
 		return err
@@ -186,15 +185,15 @@ func (e *entry) giveUp(ctx context.Context) error {
 	return nil
 }
 
-// forgetNode notes that the node is not there, nor will be.
+// forgetNode notes that the node does not exist, nor will.
 func (e *entry) forgetNode() {
 	e.node.forget()
 	e.node, e.owner = nil, ""
 }
 
-// undo is Undo of a mutex. It gives up the node that is a's, or with a.Queue what an
-// earlier acquisition of the Locker left. A later one that waits there is not a's concern,
-// nor is a lease that one has by a's node.
+// undo is Undo of a mutex. It deletes the node if a competes by it or, with a.Queue, an earlier
+// acquisition of the Locker. The node of a later one, which waits, stays, and so does the lease
+// of another by a's node.
 func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
 	if l := b.leaseOf(a); l != nil {
 		l.End()
@@ -205,8 +204,8 @@ func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
 		return err
 	}
 	defer leave()
-	if a.Queue && !a.BegunBefore(e.told) {
-		e.told = ""
+	if a.Queue && !a.BegunBefore(e.waiting) {
+		e.waiting = ""
 	}
 	if e.node == nil || e.owner != a.ID && !(a.Queue && !a.BegunBefore(e.owner)) {
 		return nil
@@ -214,7 +213,7 @@ func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
 	return e.giveUp(ctx)
 }
 
-// leaseOf returns the lease of a, whose node may still be there, or nil.
+// leaseOf returns the lease of a whose node may still exist, or nil.
 func (b *Backend) leaseOf(a *driver.Acquisition) *lease {
 	b.mu.Lock()
 	defer b.mu.Unlock()

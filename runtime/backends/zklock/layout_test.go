@@ -32,7 +32,7 @@ func TestLayout(t *testing.T) {
 		l := c.take(attempt)
 		names := contenders(t, conn, dir)
 		require.Len(t, names, 1)
-		require.Regexp(t, "^"+protection(attempt.ID)+"[0-9]{10}$", names[0])
+		require.Regexp(t, "^"+protectedPrefix(attempt.ID)+"[0-9]{10}$", names[0])
 		data, stat, err := conn.Get(path.Join(dir, names[0]))
 		require.NoError(t, err)
 		require.Equal(t, attempt.ID, string(data))

@@ -21,9 +21,9 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 	return l.node.session.backend.renew(ctx, []driver.Lease{l}, []time.Duration{ttl})[0]
 }
 
-// renew needs no request: the session's proof moves the deadlines of all its leases.
-// But the first renewal of a lease has its node watched, so that a deletion is told. A
-// short hold, which is never renewed, does without.
+// renew needs no request: the session's keep-alive moves the deadlines of all its leases. The
+// first renewal of a lease watches its node, for a deletion by somebody else. A hold that is too
+// short to be renewed saves that request.
 func (b *Backend) renew(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
 	asked := driver.Now()
 	watched := make([]<-chan client.Answer, len(leases))
@@ -46,26 +46,26 @@ func (b *Backend) renew(ctx context.Context, leases []driver.Lease, ttls []time.
 	return errs
 }
 
-// deleted is told by the watch on the node. It must not block.
+// deleted is called by the watch on the node. It must not block.
 func (l *lease) deleted() {
 	l.node.session.backend.life.Go(func(context.Context) { l.Lose() })
 }
 
-// Release implements [driver.Lease]. What has no answer goes on in the background,
-// whether Release is called again or not: the session may outlast the Locker's
-// patience, and with it the node.
+// Release implements [driver.Lease]. If the deletion has no answer the session goes on with it,
+// whether Release is called again or not: the Locker gives up when the lease would be over, and
+// the node lasts as long as the session.
 func (l *lease) Release(ctx context.Context, _ uint64) error {
-	l.node.session.client.Unwatch(l.node.own.Load()) // that it is deleted now is no loss
+	l.node.session.client.Unwatch(l.node.ownWatch.Load()) // this deletion is no loss
 	err := l.ReleaseBy(ctx, func(ctx context.Context) (had, mayHaveRun bool, err error) {
 		if had, err = l.node.remove(ctx); err != nil {
-			l.node.session.Owe(&l.Acquisition) // deletes it as soon as it can
+			l.node.session.Owe(&l.Acquisition) // the session deletes it as soon as it can
 		}
 		return had, err != nil, err
 	})
 	return explained(err, "release a lock", l.node.path)
 }
 
-// free deletes the node, whose lease nobody has any more.
+// free deletes the node of a lease that nobody has any more.
 func (l *lease) free(ctx context.Context) error {
 	_, err := l.node.remove(ctx)
 	if err == nil {
@@ -74,7 +74,7 @@ func (l *lease) free(ctx context.Context) error {
 	return err
 }
 
-// forget notes that the node is gone.
+// forget notes that the node does not exist any more.
 func (l *lease) forget() {
 	l.node.forget()
 	b := l.node.session.backend

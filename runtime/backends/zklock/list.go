@@ -18,8 +18,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
-// looking calls look with s, or if that is nil with the session that records share.
-func (b *Backend) looking(ctx context.Context, s *session, look func(*session) error) (err error) {
+// withSession calls look with s, or with the session that records share if s is nil.
+func (b *Backend) withSession(ctx context.Context, s *session, look func(*session) error) (err error) {
 	if s == nil {
 		if s, err = b.session(ctx, recordsTTL); err != nil {
 			return explained(err, "begin a session", "all servers")
@@ -29,11 +29,11 @@ func (b *Backend) looking(ctx context.Context, s *session, look func(*session) e
 	return look(s)
 }
 
-// Locks implements [driver.Inspector]. ZooKeeper has no pages: the names of all keys come
-// in one answer, and what is in their directories one after the other.
+// Locks implements [driver.Inspector]. ZooKeeper has no pages: one answer has the names of all
+// keys. Their directories are read one after the other.
 func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.LockInfo, error] {
 	return engine.List(func(yield func(*driver.LockInfo) bool) error {
-		return b.looking(ctx, nil, func(s *session) error { return b.locks(ctx, s, pattern, yield) })
+		return b.withSession(ctx, nil, func(s *session) error { return b.locks(ctx, s, pattern, yield) })
 	})
 }
 
@@ -64,7 +64,7 @@ func (b *Backend) Lock(ctx context.Context, key string) (info *driver.LockInfo, 
 	if err != nil {
 		return nil, err
 	}
-	err = b.looking(ctx, nil, func(s *session) error {
+	err = b.withSession(ctx, nil, func(s *session) error {
 		info, err = b.lockIn(ctx, s, key, dir)
 		return err
 	})
@@ -77,11 +77,11 @@ func (b *Backend) lockIn(ctx context.Context, s *session, key, dir string) (*dri
 	at, queue := recordIn(dir, a.Children)
 	if err == nil && at != "" {
 		var kept record.Answer
-		if err = s.recordAt(ctx, at, &kept); err == nil {
+		if err = s.getRecord(ctx, at, &kept); err == nil {
 			return b.kinds.Describe(key, kept.Value, 0)
 		}
 	}
-	inside := insideOf(queue)
+	holders := holdersIn(queue)
 	switch {
 	case isNoNode(err):
 		return nil, nil
@@ -92,8 +92,8 @@ func (b *Backend) lockIn(ctx context.Context, s *session, key, dir string) (*dri
 	case len(queue) == 0:
 		return nil, nil
 	}
-	info := &driver.LockInfo{Key: key, Waiters: len(queue) - len(inside)}
-	for _, c := range inside {
+	info := &driver.LockInfo{Key: key, Waiters: len(queue) - len(holders)}
+	for _, c := range holders {
 		h, err := holderOf(ctx, s, dir, c)
 		if err != nil {
 			return nil, explained(err, "look at a lock", dir)
@@ -106,9 +106,9 @@ func (b *Backend) lockIn(ctx context.Context, s *session, key, dir string) (*dri
 	return info, nil
 }
 
-// insideOf returns those of the queue that have the lock: the first, or the readers that
-// nobody who writes is before.
-func insideOf(queue []contender) []contender {
+// holdersIn returns the contenders that hold the lock: the first, or the readers before the first
+// writer.
+func holdersIn(queue []contender) []contender {
 	n := 0
 	for n < len(queue) && queue[n].side == driver.Read {
 		n++
@@ -118,7 +118,7 @@ func insideOf(queue []contender) []contender {
 
 var protected = regexp.MustCompile(`^_c_[0-9a-f]{32}-lock-`)
 
-// holderOf returns who the node of c is of.
+// holderOf returns who holds the lock by c.
 func holderOf(ctx context.Context, s *session, dir string, c contender) (driver.Holder, error) {
 	a, err := s.do(ctx, client.Get(path.Join(dir, c.name)))
 	if err != nil && !isNoNode(err) {
@@ -129,7 +129,7 @@ func holderOf(ctx context.Context, s *session, dir string, c contender) (driver.
 		h.Since = time.UnixMilli(a.Ctime)
 	}
 	h.Token, _ = firstToken(a.Czxid)
-	if id := string(a.Value); strings.Contains(id, ":") && strings.HasPrefix(c.name, protection(id)) {
+	if id := string(a.Value); strings.Contains(id, ":") && strings.HasPrefix(c.name, protectedPrefix(id)) {
 		h.ID, h.Client = id, record.Client
 	} else if protected.MatchString(c.name) {
 		h.Client = "go-zookeeper"
@@ -143,16 +143,16 @@ func (b *Backend) Break(ctx context.Context, key, id string) error {
 	if err != nil {
 		return err
 	}
-	return b.looking(ctx, nil, func(s *session) error {
+	return b.withSession(ctx, nil, func(s *session) error {
 		a, err := s.fresh(ctx, client.Children(dir))
 		at, queue := recordIn(dir, a.Children)
 		if err == nil && at != "" {
 			return b.kinds.Break(ctx, key, id)
 		}
-		inside := insideOf(queue)
-		i := slices.IndexFunc(inside, func(c contender) bool { return c.name == id || strings.HasPrefix(c.name, protection(id)) })
+		holders := holdersIn(queue)
+		i := slices.IndexFunc(holders, func(c contender) bool { return c.name == id || strings.HasPrefix(c.name, protectedPrefix(id)) })
 		if err == nil && i >= 0 {
-			_, err = s.do(ctx, client.Delete(path.Join(dir, inside[i].name), client.AnyVersion))
+			_, err = s.do(ctx, client.Delete(path.Join(dir, holders[i].name), client.AnyVersion))
 		}
 		if isNoNode(err) || err == nil && i < 0 {
 			return fmt.Errorf("%w: %s does not hold %s", driver.ErrLost, id, key)

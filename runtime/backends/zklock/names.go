@@ -20,8 +20,8 @@ const (
 	// server cuts the connection, and with it every lock of the session, when a
 	// request is over its jute.maxbuffer, of 1 MiB unless set.
 	maxName = 64 << 10
-	// probeName names no node: what is not there is deleted to have the leader
-	// commit something. See session.beat.
+	// probeName names no node. A session deletes it to have the leader commit something: see
+	// session.prove.
 	probeName = "%probe"
 )
 
@@ -55,7 +55,7 @@ func encodeName(key string) string {
 	for i := 0; i < len(key); {
 		r, n := utf8.DecodeRuneInString(key[i:])
 		switch {
-		case r == '%' && isEscape(key[i+1:]), refused(r, n):
+		case r == '%' && isEscape(key[i+1:]), forbidden(r, n):
 			for _, c := range []byte(key[i : i+n]) {
 				fmt.Fprintf(&out, "%%%02X", c)
 			}
@@ -67,9 +67,9 @@ func encodeName(key string) string {
 	return out.String()
 }
 
-// refused reports whether a node's name may not hold r, which has n bytes. It
+// forbidden reports whether a node's name may not hold r, which has n bytes. It
 // is the server's rule, which counts UTF-16 units, together with the client's.
-func refused(r rune, n int) bool {
+func forbidden(r rune, n int) bool {
 	return r == '/' || r < 0x20 || 0x7f <= r && r <= 0x9f || 0xd800 <= r && r <= 0xf8ff || r >= 0xfff0 ||
 		r == utf8.RuneError && n == 1
 }
@@ -80,50 +80,50 @@ func isEscape(rest string) bool {
 		return false
 	}
 	c, err := strconv.ParseUint(rest[:2], 16, 8)
-	return err == nil && (c == '%' || c == '.' || c == 'z' || c >= 0x80 || refused(rune(c), 1))
+	return err == nil && (c == '%' || c == '.' || c == 'z' || c >= 0x80 || forbidden(rune(c), 1))
 }
 
-// protection begins the name of the node of acquisition id, in the form that
-// Curator and go-zookeeper write and look for after a lost reply. It is made of
-// the id, so that whoever knows that finds the node.
-func protection(id string) string {
+// protectedPrefix returns the beginning of the name of acquisition id's node, in the form that
+// Curator and go-zookeeper write and look for after a lost reply. It follows from the id, so
+// that the node can be found by it.
+func protectedPrefix(id string) string {
 	u := sha256.Sum256([]byte(id))
 	u[6] = u[6]&0x0f | 0x80 // a UUID of version 8, RFC 9562
 	u[8] = u[8]&0x3f | 0x80
 	return fmt.Sprintf("_c_%x-%x-%x-%x-%x-lock-", u[:4], u[4:6], u[6:8], u[8:10], u[10:16])
 }
 
-// mark is what precedes the sequence number in the names of those who compete for one
-// directory. Readers too go before us.
-type mark struct {
-	text   string
+// nodeType is a kind of node that competes in a lock's directory, which its name tells. All of
+// them, also readers, come before ours if their number is lower.
+type nodeType struct {
+	infix  string
 	client string      // who names nodes so
 	side   driver.Kind // of a read-write lock
-	lock   string      // that does not exclude a mutex, or record.Mutex
+	lock   string      // record.Mutex, or the kind of lock if it does not exclude a mutex
 }
 
-var marks = []mark{
+var nodeTypes = []nodeType{
 	{"lock-", "Curator", 0, record.Mutex}, // and go-zookeeper
 	{"__WRIT__", "Curator", driver.Write, "Curator's read-write lock"},
 	{"__READ__", "Curator", driver.Read, "Curator's read-write lock"},
 	{"__lock__", "kazoo", 0, record.Mutex},
 	{"__rlock__", "kazoo", driver.Read, "kazoo's read lock"},
-	recordMark,
+	recordType,
 }
 
-// recordMark is that of records, which have numbers of the same count. Their version stands
-// before the number: see recordPrefix.
-var recordMark = mark{text: recordPrefix, client: record.Client}
+// recordType is that of records, which are numbered with the others. Their version stands before
+// the number: see recordPrefix.
+var recordType = nodeType{infix: recordPrefix, client: record.Client}
 
 // contender is a node that competes, and the number that the server gave it.
 type contender struct {
 	name string
-	mark
+	nodeType
 	seq int32
 }
 
 // contendersIn returns those of the names that compete, in their order. Numbers go on from
-// 2^31-1 to -2^31, so that only their distance tells.
+// 2^31-1 to -2^31, so that their difference tells the order, not their values.
 func contendersIn(names []string) (queue []contender) {
 	for _, name := range names {
 		if c := contenderOf(name); c.name != "" {
@@ -134,15 +134,15 @@ func contendersIn(names []string) (queue []contender) {
 	return queue
 }
 
-// contenderOf returns what competes by the node with this name, the zero contender for none.
+// contenderOf returns the contender whose node has this name: the zero contender if it is none's.
 func contenderOf(name string) contender {
-	for _, m := range marks {
-		at := strings.LastIndex(name, m.text)
+	for _, m := range nodeTypes {
+		at := strings.LastIndex(name, m.infix)
 		if at < 0 {
 			continue
 		}
-		digits := name[at+len(m.text):]
-		if m == recordMark {
+		digits := name[at+len(m.infix):]
+		if m == recordType {
 			_, digits, _ = strings.Cut(digits, "-")
 		}
 		if len(digits) < 10 { // the server writes 10 at least, and a minus after 2^31 nodes
@@ -156,19 +156,20 @@ func contenderOf(name string) contender {
 	return contender{}
 }
 
-// recordIn returns the path of the record among the nodes in dir, "" if there is none, and
-// those that compete and were there before it, or all.
+// recordIn returns the path of the record in dir, "" if there is none, and the contenders before
+// it, or all if there is none.
 func recordIn(dir string, children []string) (at string, ahead []contender) {
 	queue := contendersIn(children)
-	i := slices.IndexFunc(queue, func(c contender) bool { return c.mark == recordMark })
+	i := slices.IndexFunc(queue, func(c contender) bool { return c.nodeType == recordType })
 	if i < 0 {
 		return "", queue
 	}
 	return path.Join(dir, queue[i].name), queue[:i]
 }
 
-// obstacle says which lock among the children of a directory, of which these compete and
-// come first, a mutex or a record of ours does not exclude: "" or record.Mutex if none.
+// obstacle returns the kind of lock that is in the way of one of ours: children are the directory's,
+// and ahead the contenders before ours. It is a kind of another client's that does not exclude ours,
+// else record.Mutex if a mutex is ahead, else "".
 func obstacle(children []string, ahead []contender) (lock string) {
 	for _, name := range children {
 		switch name {

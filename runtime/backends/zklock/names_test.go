@@ -128,10 +128,10 @@ func TestTokensOfTransactions(t *testing.T) {
 }
 
 func TestProtectionIsOfTheAcquisition(t *testing.T) {
-	one := protection("0a1b2c3d-0000-4000-8000-000000000000:1")
+	one := protectedPrefix("0a1b2c3d-0000-4000-8000-000000000000:1")
 	require.Regexp(t, `^_c_[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}-lock-$`, one)
-	require.Equal(t, one, protection("0a1b2c3d-0000-4000-8000-000000000000:1"))
-	require.NotEqual(t, one, protection("0a1b2c3d-0000-4000-8000-000000000000:2"))
+	require.Equal(t, one, protectedPrefix("0a1b2c3d-0000-4000-8000-000000000000:1"))
+	require.NotEqual(t, one, protectedPrefix("0a1b2c3d-0000-4000-8000-000000000000:2"))
 }
 
 // ZooKeeper hashes the whole of what a URL says before the @: a user alone is another identity than
@@ -139,7 +139,7 @@ func TestProtectionIsOfTheAcquisition(t *testing.T) {
 func TestIdentityOfAURL(t *testing.T) {
 	for url, want := range map[string]string{"zk://bob@h": "bob", "zk://bob:@h": "bob:", "zk://bob:p%2Fa@h": "bob:p/a"} {
 		var o Options
-		_, err := o.from(url)
+		_, err := o.applyURL(url)
 		require.NoError(t, err)
 		require.Equal(t, []Auth{{Scheme: "digest", Auth: []byte(want)}}, o.Auth)
 	}

@@ -14,37 +14,37 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
-// node is a node in the queue of a key, from before it is asked for until it is surely
-// gone. An entry has it in its turn, then a lease.
+// node is a node in the queue of a key, from before its creation is asked for until it surely
+// does not exist. It belongs to an entry, and to the lease once it was first.
 type node struct {
 	session *session
 	dir     string
 	prefix  string // of the name; the server adds the sequence number
-	notify  func() // who waits by it is to look again
+	notify  func() // has whoever waits by it try again
 	lease   atomic.Pointer[lease]
 
-	path  string // "" is that it may be there or not
+	path  string // "" if it is not known whether it exists
 	czxid int64
 
-	before *client.Watch                // on the node before this one
-	ahead  int                          // how many were before this one when they were listed
-	own    atomic.Pointer[client.Watch] // on this one
+	predecessorWatch *client.Watch                // on the node before this one
+	ahead            int                          // how many contenders were before this one when they were listed
+	ownWatch         atomic.Pointer[client.Watch] // on this one
 }
 
-// create asks for the node, and for who is in the directory then.
+// create creates the node, and asks for the directory's children after that.
 func (n *node) create(ctx context.Context, data string) (listed <-chan client.Answer, err error) {
 	r := client.Create(n.dir+"/"+n.prefix, []byte(data), n.session.backend.options.ACL, zk.FlagEphemeralSequential)
 	a, listed, err := n.session.createAndList(ctx, r, n.dir)
-	n.path, n.czxid = a.Path, a.Czxid // none without an answer
+	n.path, n.czxid = a.Path, a.Czxid // zero without an answer
 	return listed, err
 }
 
-// find looks for the node after there was no answer to its creation, and leaves its path
-// as it is where there is none. The write makes that conclusive: see DESIGN.md. A node of
-// the same name may be left of a session that has ended here, and not yet at the servers.
+// find looks for the node after its creation had no answer, and sets its path if it exists. If
+// it does not, it never will: the write before the look proves that, see DESIGN.md. A node of the
+// same prefix may be that of a session that has ended here, and not yet at the servers.
 func (n *node) find(ctx context.Context) error {
 	s := n.session
-	if _, err := s.do(ctx, client.Delete(s.backend.probe, client.AnyVersion)); !committed(err) {
+	if _, err := s.do(ctx, client.Delete(s.backend.probePath, client.AnyVersion)); !committed(err) {
 		return err
 	}
 	all, err := s.do(ctx, client.Children(n.dir))
@@ -67,9 +67,9 @@ func (n *node) find(ctx context.Context) error {
 	return nil
 }
 
-// remove deletes the node, and reports whether it was there, or may have been.
+// remove deletes the node, and reports whether it existed, or may have.
 func (n *node) remove(ctx context.Context) (removed bool, err error) {
-	for again := true; again; again = unanswered(err) && ctx.Err() == nil && n.session.over() == nil {
+	for again := true; again; again = unanswered(err) && ctx.Err() == nil && n.session.endCause() == nil {
 		if err = nil; n.path == "" {
 			err = n.find(ctx)
 		}
@@ -78,29 +78,28 @@ func (n *node) remove(ctx context.Context) (removed bool, err error) {
 			removed = removed || err == nil || unanswered(err)
 		}
 	}
-	if isNoNode(err) || n.session.over() != nil {
+	if isNoNode(err) || n.session.endCause() != nil {
 		err = nil
 	}
 	return removed, err
 }
 
-// forget notes that the node is not there, nor will be.
+// forget notes that the node does not exist, nor will.
 func (n *node) forget() {
-	n.session.client.Unwatch(n.before)
-	n.session.client.Unwatch(n.own.Load())
+	n.session.client.Unwatch(n.predecessorWatch)
+	n.session.client.Unwatch(n.ownWatch.Load())
 	n.session.Drop()
 }
 
-// isFirst finds out whether the node is first in the queue. If it is not, and it waits,
-// the end of the node before it will be told. listed is the answer to who is in the
-// directory, if that was asked.
+// isFirst reports whether the node is first in the queue. If it is not, and waits is set, it
+// watches the node before. listed has the directory's children, if they were asked for.
 func (n *node) isFirst(ctx context.Context, listed <-chan client.Answer, waits bool) (bool, error) {
-	if n.inherits() {
+	if n.knownFirst() {
 		return true, nil
 	}
 	at := ""
-	if waits && n.before.Is(client.Standing) {
-		at = n.before.Path // asked again, in case we are not told
+	if waits && n.predecessorWatch.Is(client.Standing) {
+		at = n.predecessorWatch.Path // watched again, in case a notice was lost
 	} else {
 		var err error
 		if at, err = n.predecessor(ctx, listed); !waits || err != nil || at == "" {
@@ -109,22 +108,22 @@ func (n *node) isFirst(ctx context.Context, listed <-chan client.Answer, waits b
 	}
 	err := n.watch(ctx, at)
 	switch {
-	case isNoNode(err): // it has just left
+	case isNoNode(err): // it was deleted meanwhile
 		return n.isFirst(ctx, nil, waits)
-	case errors.Is(err, zk.ErrNoAuth): // one that may not be read: we list once a second
+	case errors.Is(err, zk.ErrNoAuth): // the Locker tries again once a second
 		return false, nil
 	}
 	return false, err
 }
 
-// inherits reports whether the node is known to be first without a question: only one was
-// before it, that one has gone, and the watch on the node itself has told nothing. A server
-// tells of changes in their order, and both watches end with their connection.
-func (n *node) inherits() bool {
-	return n.ahead == 1 && n.before.Is(client.Deleted) && n.own.Load().Is(client.Standing)
+// knownFirst reports whether the node is first, as far as its watches tell: only one was before
+// it, that one was deleted, and the watch on the node itself has not fired. That is enough, since
+// a server tells of changes in their order, and both watches end with their connection.
+func (n *node) knownFirst() bool {
+	return n.ahead == 1 && n.predecessorWatch.Is(client.Deleted) && n.ownWatch.Load().Is(client.Standing)
 }
 
-// predecessor returns the path of the node before ours, "" if ours is the first.
+// predecessor returns the path of the node before this one, "" if this is the first.
 func (n *node) predecessor(ctx context.Context, listed <-chan client.Answer) (at string, err error) {
 	n.ahead = 0
 	var a client.Answer
@@ -138,7 +137,7 @@ func (n *node) predecessor(ctx context.Context, listed <-chan client.Answer) (at
 	ahead := slices.IndexFunc(queue, func(c contender) bool { return c.name == name })
 	switch {
 	case isNoNode(err), err == nil && !slices.Contains(a.Children, name):
-		return "", errGone
+		return "", errNodeGone
 	case err != nil:
 		return "", err
 	case a.DataLength > 0:
@@ -155,30 +154,29 @@ func (n *node) predecessor(ctx context.Context, listed <-chan client.Answer) (at
 	return path.Join(n.dir, queue[ahead-1].name), nil
 }
 
-// watch has the end of the node at a path told. If no other is before ours, it has ours
-// watched too, which spares us a question when that one goes, and so the lock a round trip
-// on its way to us: see inherits.
+// watch watches the node at a path, the one before this. If it is the only one before, watch has
+// this node watched too, which saves a round trip when the other is deleted: see knownFirst.
 func (n *node) watch(ctx context.Context, at string) error {
 	var own <-chan client.Answer
 	if n.ahead == 1 {
 		own = n.watchOwn()
 	}
-	n.session.client.Unwatch(n.before)
-	n.before = &client.Watch{Path: at, Told: n.notify}
-	_, err := n.session.do(ctx, client.Observe(n.before))
+	n.session.client.Unwatch(n.predecessorWatch)
+	n.predecessorWatch = &client.Watch{Path: at, Told: n.notify}
+	_, err := n.session.do(ctx, client.Observe(n.predecessorWatch))
 	if own != nil && (err == nil || isNoNode(err)) {
 		if _, other := await(ctx, own); isNoNode(other) {
-			return errGone
+			return errNodeGone
 		}
 	}
 	return err
 }
 
-// watchOwn has the server tell if somebody deletes the node or writes to it, unless it
-// will already: the channel is nil then.
+// watchOwn watches the node itself, for a deletion or a write by somebody else. The channel is nil
+// if it is watched already.
 func (n *node) watchOwn() <-chan client.Answer {
-	old, own := n.own.Load(), &client.Watch{Path: n.path}
-	if old.Is(client.Standing) || !n.own.CompareAndSwap(old, own) {
+	old, own := n.ownWatch.Load(), &client.Watch{Path: n.path}
+	if old.Is(client.Standing) || !n.ownWatch.CompareAndSwap(old, own) {
 		return nil
 	}
 	own.Told = func() {

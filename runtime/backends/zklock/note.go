@@ -35,10 +35,10 @@ func (b *Backend) noteNode(name string) (string, error) {
 	return path.Join(b.root, notesName, encodeName(topic), encoded), b.invalid
 }
 
-// PutNote implements [driver.Noter] by an ephemeral node on a session that there is for
-// locks, so that it costs none of its own. It ends with that session, whatever the ttl. A
-// note for days is a persistent node, which stays until somebody deletes it. That another puts
-// the same note meanwhile is an error.
+// PutNote implements [driver.Noter] by an ephemeral node on a session that has locks, so that it
+// needs none of its own. The note ends with that session, whatever the ttl. A note for days is a
+// persistent node, which stays until somebody deletes it. It is an error if another process puts
+// the same note meanwhile.
 func (b *Backend) PutNote(ctx context.Context, name, text string, ttl time.Duration) error {
 	at, err := b.noteNode(name)
 	if err != nil {
@@ -52,7 +52,7 @@ func (b *Backend) PutNote(ctx context.Context, name, text string, ttl time.Durat
 	if ttl > sessionNote {
 		mode = zk.FlagPersistent
 	}
-	_, err = s.do(ctx, client.Delete(at, client.AnyVersion)) // to replace the data would take a right more
+	_, err = s.do(ctx, client.Delete(at, client.AnyVersion)) // replacing its data would need another right
 	if isNoNode(err) {
 		err = nil
 	}
@@ -62,10 +62,10 @@ func (b *Backend) PutNote(ctx context.Context, name, text string, ttl time.Durat
 	return explained(err, "keep a note", at)
 }
 
-// lockSession returns a session that there is for locks, or nil.
+// lockSession returns a session that has locks, or nil.
 func (b *Backend) lockSession() *session {
 	for _, s := range b.sessions.All() {
-		if s.over() == nil && s.span.lease > 0 { // it is no session that introduces us
+		if s.endCause() == nil && s.class.lease > 0 { // not one of grantedTimeout
 			return s
 		}
 	}
@@ -78,7 +78,7 @@ func (b *Backend) Note(ctx context.Context, name string) (text string, err error
 	if err != nil {
 		return "", err
 	}
-	err = b.looking(ctx, b.lockSession(), func(s *session) error {
+	err = b.withSession(ctx, b.lockSession(), func(s *session) error {
 		a, err := s.fresh(ctx, client.Get(at))
 		if text = string(a.Value); isNoNode(err) {
 			return nil

@@ -20,7 +20,7 @@ func Open(rawURL string, options ...Options) *Backend {
 	var o Options
 	for _, o = range options {
 	}
-	servers, err := o.from(rawURL)
+	servers, err := o.applyURL(rawURL)
 	if err != nil {
 		b := New([]string{"none"})
 		b.invalid = fmt.Errorf("%w: zklock.Open got a URL that can't be used: %w", driver.ErrInvalid, err)
@@ -29,8 +29,8 @@ func Open(rawURL string, options ...Options) *Backend {
 	return New(servers, o)
 }
 
-// from has o as the URL says, and returns its servers.
-func (o *Options) from(rawURL string) (servers []string, err error) {
+// applyURL sets what the URL says in o, and returns its servers.
+func (o *Options) applyURL(rawURL string) (servers []string, err error) {
 	u, servers, err := engine.ParseServers(rawURL, defaultPort)
 	switch {
 	case err != nil:

@@ -33,7 +33,7 @@ func TestTryInAnOutage(t *testing.T) {
 	select {
 	case err := <-got:
 		require.ErrorIs(t, err, lock.ErrIndeterminate)
-	case <-time.After(3 * patience):
+	case <-time.After(3 * reconnectWait):
 		t.Error("it did not")
 	}
 	p.Accept()

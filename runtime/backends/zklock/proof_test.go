@@ -16,16 +16,16 @@ func TestProof(t *testing.T) {
 	_, _, p, c := proxied(t)
 	a := c.attempt("k", long)
 	s := c.take(a).(*lease).node.session
-	late := p.Late(faultproxy.Op("delete", c.probe))
+	late := p.Late(faultproxy.Op("delete", c.probePath))
 	receive(t, "the write of a keep-alive", late.Arrived())
-	was, before := s.Deadline(), driver.Now().Add(s.span.timeout)
+	was, before := s.Deadline(), driver.Now().Add(s.class.timeout)
 	s.Ask()
-	time.Sleep(2 * s.span.beat)
+	time.Sleep(2 * s.class.period)
 	require.Equal(t, was, s.Deadline(), "a server answers a read by itself")
 	require.NoError(t, late.Deliver(t.Context()))
 	eventually(t, soon, "it is proved", func() bool { return s.Deadline() != was })
 	require.True(t, was.Before(s.Deadline()))
-	require.True(t, s.Deadline().Before(before.Add(-s.span.tick)), "from before the read was sent, a tick before the write")
+	require.True(t, s.Deadline().Before(before.Add(-s.class.tick)), "from before the read was sent, a tick before the write")
 }
 
 // Lengths that are close share a session, and each has its whole length ahead
@@ -34,17 +34,17 @@ func TestSpans(t *testing.T) {
 	const tick, most = 2 * time.Second, 40 * time.Second
 	lengths := map[time.Duration]bool{}
 	for _, ttl := range []time.Duration{30 * time.Second, 30*time.Second + 20*time.Millisecond} {
-		sp := spanOf(ttl, tick, most)
+		sp := classOf(ttl, tick, most)
 		lengths[sp.lease] = true
 		require.LessOrEqual(t, sp.timeout, most)
 	}
 	require.Len(t, lengths, 1)
 	for ttl := 4 * time.Second; ttl <= longestLease(tick, most); ttl += 97 * time.Millisecond {
-		sp := spanOf(ttl, tick, most)
+		sp := classOf(ttl, tick, most)
 		require.GreaterOrEqual(t, sp.lease, ttl)
 		require.LessOrEqual(t, sp.lease, ttl+ttl/5)
 		require.LessOrEqual(t, sp.timeout, most, "%v", ttl)
-		require.GreaterOrEqual(t, sp.timeout-ttl, sp.beat+2*tick)
+		require.GreaterOrEqual(t, sp.timeout-ttl, sp.period+2*tick)
 	}
-	require.LessOrEqual(t, spanOf(longestLease(tick, most), tick, most).timeout, most)
+	require.LessOrEqual(t, classOf(longestLease(tick, most), tick, most).timeout, most)
 }

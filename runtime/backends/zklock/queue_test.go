@@ -183,14 +183,14 @@ func TestMiddleOfTheLineGivesUp(t *testing.T) {
 			last := newWaiter(t, newBackend(t, root, addr))
 			n := nodeOf(last.Backend, last.a)
 			for _, i := range order {
-				told := n.before.Path == nodeOf(middle[i].Backend, middle[i].a).path
+				told := n.predecessorWatch.Path == nodeOf(middle[i].Backend, middle[i].a).path
 				require.NoError(t, middle[i].Undo(t.Context(), middle[i].a))
 				if told {
 					last.looks()
 				} else {
 					last.held(last.a)
 				}
-				require.False(t, n.inherits())
+				require.False(t, n.knownFirst())
 			}
 			free(t, holder)
 			free(t, last.turn())
@@ -324,8 +324,8 @@ func TestNextInLineWasAway(t *testing.T) {
 	eventually(t, soon, "it is cut off", func() bool { return n.session.client.Up() != up })
 	free(t, holder)
 	p.Accept()
-	eventually(t, soon, "it hears of the cut", func() bool { return n.before.Is(client.Changed) })
-	require.False(t, n.inherits())
+	eventually(t, soon, "it hears of the cut", func() bool { return n.predecessorWatch.Is(client.Changed) })
+	require.False(t, n.knownFirst())
 	require.NoError(t, conn.Delete(n.path, -1))
 	begin := time.Now()
 	l := c.take(a)
@@ -349,10 +349,10 @@ func TestNextInLineLooksAgainElsewhere(t *testing.T) {
 	require.NoError(t, err)
 	receive(t, "the notice", called.C())
 	c.held(a)
-	require.True(t, n.own.Load().Is(client.Standing))
+	require.True(t, n.ownWatch.Load().Is(client.Standing))
 	free(t, holder)
 	receive(t, "the call", called.C())
-	require.True(t, n.inherits())
+	require.True(t, n.knownFirst())
 	free(t, c.take(a))
 }
 

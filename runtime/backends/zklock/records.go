@@ -25,23 +25,23 @@ const (
 	maxRecord = 512 << 10
 )
 
-// resends is how a write of a record without an answer is tried again.
+// resends says when a write of a record without an answer is sent again.
 var resends = engine.Schedule{Pauses: []time.Duration{0, 50 * time.Millisecond, 300 * time.Millisecond}}
 
-// records are the engine of the locks that are no mutexes: see DESIGN.md. Of two records,
-// or a mutex and a record, that were begun at once the lower one stands.
-type records struct{ *Backend }
+// store is the Backend as the engine of its records: see DESIGN.md. Of two records, or a mutex and
+// a record, that were created at the same time the one with the lower number stays.
+type store struct{ *Backend }
 
-// place is where a record was seen.
-type place struct {
-	path    string // "" is no record
+// recordPlace is the record of a key as it was read: [record.Answer.Place].
+type recordPlace struct {
+	path    string // "" if there is no record
 	version int32  // of the node's data
 	czxid   int64
 }
 
 // Swap implements [record.Store].
-func (rs *records) Swap(ctx context.Context, w record.Write) (a record.Answer, err error) {
-	dir, err := rs.directory(w.Key)
+func (b *store) Swap(ctx context.Context, w record.Write) (a record.Answer, err error) {
+	dir, err := b.directory(w.Key)
 	if err != nil {
 		return a, err
 	}
@@ -49,13 +49,13 @@ func (rs *records) Swap(ctx context.Context, w record.Write) (a record.Answer, e
 		return a, fmt.Errorf("zookeeper: so many wait for %s that their record has %d bytes; zklock takes %d", dir, len(w.Value), maxRecord)
 	}
 	_, _, err = resends.Send(ctx, func(ctx context.Context) (engine.Outcome, error) {
-		err := rs.swap(ctx, dir, w, &a)
+		err := b.swap(ctx, dir, w, &a)
 		switch {
 		case err == nil:
 			return engine.Done, nil
 		case unanswered(err):
 			return engine.NoAnswer, err
-		case errors.Is(err, errEnded): // another session may do
+		case errors.Is(err, errSessionEnded): // another session may do
 			return engine.NotSent, err
 		}
 		return engine.Refused, err
@@ -67,19 +67,19 @@ func (rs *records) Swap(ctx context.Context, w record.Write) (a record.Answer, e
 }
 
 // swap is one attempt of Swap. It notes in a that a write had no answer.
-func (rs *records) swap(ctx context.Context, dir string, w record.Write, a *record.Answer) error {
-	s, err := rs.session(ctx, recordsTTL)
+func (b *store) swap(ctx context.Context, dir string, w record.Write, a *record.Answer) error {
+	s, err := b.session(ctx, recordsTTL)
 	if err != nil {
 		return err
 	}
 	defer s.Drop()
 	a.Done = false
-	at, _ := w.Place.(place)
+	at, _ := w.Place.(recordPlace)
 	if w.Look || at.path == "" {
-		if err := rs.look(ctx, s, dir, at.path, w, a); err != nil || w.Look || record.Version(a.Value) != w.Seen {
+		if err := b.readRecord(ctx, s, dir, at.path, w, a); err != nil || w.Look || record.Version(a.Value) != w.Seen {
 			return err
 		}
-		at, _ = a.Place.(place)
+		at, _ = a.Place.(recordPlace)
 	}
 	r := client.Set(at.path, []byte(w.Value), at.version)
 	switch {
@@ -87,33 +87,33 @@ func (rs *records) swap(ctx context.Context, dir string, w record.Write, a *reco
 		a.Done = true
 		return nil
 	case at.path == "":
-		return rs.create(ctx, s, dir, w, a)
+		return b.create(ctx, s, dir, w, a)
 	case w.Value == "":
 		r = client.Delete(at.path, at.version)
 	}
 	answer, err := s.do(ctx, r)
 	switch {
 	case isNoNode(err), errors.Is(err, zk.ErrBadVersion):
-		return rs.look(ctx, s, dir, at.path, w, a)
+		return b.readRecord(ctx, s, dir, at.path, w, a)
 	case err == nil:
-		wrote(w, place{path: at.path, version: answer.Version, czxid: at.czxid}, a)
+		wrote(w, recordPlace{path: at.path, version: answer.Version, czxid: at.czxid}, a)
 	}
 	a.MayHaveRun = a.MayHaveRun || unanswered(err)
 	return err
 }
 
 // wrote notes that w was done, and that its record is at this place.
-func wrote(w record.Write, at place, a *record.Answer) {
+func wrote(w record.Write, at recordPlace, a *record.Answer) {
 	if a.Done, a.Value, a.Place = true, "", nil; w.Value != "" {
 		a.Value, a.Place = record.ResolveRevision(w.Value, uint64(at.czxid)), at
 	}
 }
 
-// look has a say what is at w's key. The path at which the record was seen saves the list;
-// "" is none.
-func (rs *records) look(ctx context.Context, s *session, dir, at string, w record.Write, a *record.Answer) error {
+// readRecord sets in a what is at w's key. at is the path where the record was seen, which saves
+// a look at the directory, or "".
+func (b *store) readRecord(ctx context.Context, s *session, dir, at string, w record.Write, a *record.Answer) error {
 	if at != "" {
-		if err := s.recordAt(ctx, at, a); !isNoNode(err) {
+		if err := s.getRecord(ctx, at, a); !isNoNode(err) {
 			return err
 		}
 	}
@@ -135,26 +135,27 @@ func (rs *records) look(ctx context.Context, s *session, dir, at string, w recor
 		if err := s.deleteOthers(ctx, w, first, listed.Children); err != nil {
 			return err
 		}
-		if err := s.recordAt(ctx, first, a); !isNoNode(err) { // else it has just gone
+		if err := s.getRecord(ctx, first, a); !isNoNode(err) { // else it has just gone
 			return err
 		}
 	}
 }
 
-// recordAt has a say what the record at a path is.
-func (s *session) recordAt(ctx context.Context, path string, a *record.Answer) error {
+// getRecord sets in a what the record at a path is.
+func (s *session) getRecord(ctx context.Context, path string, a *record.Answer) error {
 	node, err := s.fresh(ctx, client.Get(path))
 	if err == nil {
 		_, err = firstToken(node.Czxid)
 	}
 	if err == nil {
 		a.Value = record.ResolveRevision(string(node.Value), uint64(node.Czxid))
-		a.Place = place{path: path, version: node.Version, czxid: node.Czxid}
+		a.Place = recordPlace{path: path, version: node.Version, czxid: node.Czxid}
 	}
 	return err
 }
 
-// deleteOthers deletes the records that w has made without an answer, but the one at a path.
+// deleteOthers deletes the records that attempts of w without an answer have created, except the
+// one at a path.
 func (s *session) deleteOthers(ctx context.Context, w record.Write, at string, children []string) error {
 	for _, name := range children {
 		other := path.Join(path.Dir(at), name)
@@ -168,11 +169,11 @@ func (s *session) deleteOthers(ctx context.Context, w record.Write, at string, c
 	return nil
 }
 
-// create makes the record. It does not see a mutex or another record that is made at the
-// same time, so that it looks afterwards.
-func (rs *records) create(ctx context.Context, s *session, dir string, w record.Write, a *record.Answer) error {
+// create creates the record. A mutex or another record may be created at the same time, so it
+// reads the directory afterwards.
+func (b *store) create(ctx context.Context, s *session, dir string, w record.Write, a *record.Answer) error {
 	at := path.Join(dir, recordPrefix+record.Version(w.Value)+"-")
-	made, listed, err := s.createAndList(ctx, client.Create(at, []byte(w.Value), rs.options.ACL, zk.FlagSequence), dir)
+	made, listed, err := s.createAndList(ctx, client.Create(at, []byte(w.Value), b.options.ACL, zk.FlagSequence), dir)
 	if err != nil {
 		a.MayHaveRun = a.MayHaveRun || unanswered(err)
 		return err
@@ -185,7 +186,7 @@ func (rs *records) create(ctx context.Context, s *session, dir string, w record.
 	first, ahead := recordIn(dir, all.Children)
 	_, err = firstToken(made.Czxid)
 	if err == nil && first == made.Path && !(w.Takes && obstacle(all.Children, ahead) != "") {
-		wrote(w, place{path: made.Path, czxid: made.Czxid}, a)
+		wrote(w, recordPlace{path: made.Path, czxid: made.Czxid}, a)
 		return nil
 	}
 	deleted := s.ask(client.Delete(made.Path, 0))
@@ -193,7 +194,7 @@ func (rs *records) create(ctx context.Context, s *session, dir string, w record.
 		first = ""
 	}
 	if err == nil {
-		err = rs.look(ctx, s, dir, first, w, a)
+		err = b.readRecord(ctx, s, dir, first, w, a)
 	}
 	if _, failed := await(ctx, deleted); failed != nil && !isNoNode(failed) {
 		a.MayHaveRun = true
@@ -201,7 +202,7 @@ func (rs *records) create(ctx context.Context, s *session, dir string, w record.
 	return err
 }
 
-// besideRecord is what a mutex is told beside the record at a path: of which kind that is.
+// besideRecord returns the error of a mutex whose key has the record at a path: it names its kind.
 func (s *session) besideRecord(ctx context.Context, at string) error {
 	a, err := s.do(ctx, client.Get(at))
 	noun := record.Noun(string(a.Value))
@@ -211,12 +212,12 @@ func (s *session) besideRecord(ctx context.Context, at string) error {
 	return record.Beside(noun, record.Mutex)
 }
 
-// A record changes with each who comes or goes, and each process that waits reads all of it each
-// time: many times more than what it tells them. One whose turn is some sections away lets some
-// changes go by. A section takes two writes at least, so aSection is less than it.
+// A record changes whenever somebody comes or goes, and each process that waits reads all of it
+// each time. A process whose turn is some holds away skips some changes: it pauses for minHold for
+// each hold before its own. A hold takes two writes at least, which is more than minHold.
 const (
-	aSection    = time.Millisecond
-	mostSkipped = 16
+	minHold    = time.Millisecond
+	maxSkipped = 16
 )
 
 // methods has a Backend call those that wait for a condition, and tell who leads.
@@ -225,22 +226,22 @@ type methods = record.Methods
 // Kinds implements [driver.Kinded].
 func (b *Backend) Kinds() driver.Kind { return record.AllKinds }
 
-// unwatched is how long whoever waits for a record that is not there waits to look again.
-const unwatched = 100 * time.Millisecond
+// recheckAfter is how long a waiter whose record does not exist waits to look again.
+const recheckAfter = 100 * time.Millisecond
 
-// watchRecord is the [record.Watch] of ZooKeeper. A watch tells once, so that another is set
-// each time, with the answer to which the value comes.
-func (rs *records) watchRecord(ctx context.Context, key string, ready func(), tell func(value string) int) error {
-	dir, err := rs.directory(key)
+// watchRecord is the [record.Watch] of ZooKeeper. A watch fires once: each time another is set, by
+// the request that reads the value.
+func (b *store) watchRecord(ctx context.Context, key string, ready func(), tell func(value string) int) error {
+	dir, err := b.directory(key)
 	if err != nil {
 		return err
 	}
-	s, err := rs.session(ctx, recordsTTL)
+	s, err := b.session(ctx, recordsTTL)
 	if err != nil {
 		return err
 	}
 	defer s.Drop()
-	for at := ""; ctx.Err() == nil && s.over() == nil; {
+	for at := ""; ctx.Err() == nil && s.endCause() == nil; {
 		if at == "" {
 			a, err := s.fresh(ctx, client.Children(dir))
 			if err != nil && !isNoNode(err) {
@@ -249,7 +250,7 @@ func (rs *records) watchRecord(ctx context.Context, key string, ready func(), te
 			if at, _ = recordIn(dir, a.Children); at == "" {
 				ready()
 				tell("")
-				engine.Pause(ctx, unwatched)
+				engine.Pause(ctx, recheckAfter)
 				continue
 			}
 		}
@@ -271,11 +272,11 @@ func (rs *records) watchRecord(ctx context.Context, key string, ready func(), te
 			if w.Is(client.Deleted) {
 				at = ""
 			}
-			engine.Pause(ctx, time.Duration(min(ahead, mostSkipped))*aSection) // what changes meanwhile is seen at once
+			engine.Pause(ctx, time.Duration(min(ahead, maxSkipped))*minHold) // the next read shows all that changed meanwhile
 		case <-s.Context().Done():
 		case <-ctx.Done():
 		}
 		s.client.Unwatch(w)
 	}
-	return errors.Join(ctx.Err(), s.over())
+	return errors.Join(ctx.Err(), s.endCause())
 }

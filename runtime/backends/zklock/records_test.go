@@ -18,12 +18,12 @@ import (
 
 func TestNamesOfRecords(t *testing.T) {
 	const name = recordPrefix + "00-"
-	require.Equal(t, recordMark, contenderOf(name+"0000000001").mark, "it is no mutex's")
-	for _, other := range []string{"x", recordPrefix, recordPrefix + "0000000001", protection("id") + "0000000001"} {
+	require.Equal(t, recordType, contenderOf(name+"0000000001").nodeType, "it is no mutex's")
+	for _, other := range []string{"x", recordPrefix, recordPrefix + "0000000001", protectedPrefix("id") + "0000000001"} {
 		at, _ := recordIn("/d", []string{other})
 		require.Empty(t, at, other)
 	}
-	mutex := protection("id")
+	mutex := protectedPrefix("id")
 	at, _ := recordIn("/d", []string{"f-0000000001-0", mutex + "0000000001", name + "2147483649", name + "-2147483648", recordPrefix + "ff-2147483647"})
 	require.Equal(t, "/d/"+recordPrefix+"ff-2147483647", at, "the numbers have gone round")
 	for is, children := range map[string][]string{
@@ -38,8 +38,8 @@ func TestNamesOfRecords(t *testing.T) {
 }
 
 // engineOf returns the records of a Backend, and a session for them.
-func engineOf(t *testing.T, b *Backend) (*records, *session) {
-	rs := &records{b}
+func engineOf(t *testing.T, b *Backend) (*store, *session) {
+	rs := &store{b}
 	s, err := b.session(t.Context(), recordsTTL)
 	require.NoError(t, err)
 	t.Cleanup(s.Drop)
@@ -51,7 +51,7 @@ const (
 	valueB = `bbbbbbbbbbbbbbbb {}`
 )
 
-func swap(t *testing.T, rs *records, w record.Write) record.Answer {
+func swap(t *testing.T, rs *store, w record.Write) record.Answer {
 	t.Helper()
 	w.Key = "k"
 	a, err := rs.Swap(t.Context(), w)
@@ -67,7 +67,7 @@ func TestRecordsAreNotRevived(t *testing.T) {
 	other, _ := engineOf(t, newBackend(t, root, addr))
 	a := swap(t, rs, record.Write{Value: valueA})
 	require.True(t, a.Done)
-	first := a.Place.(place)
+	first := a.Place.(recordPlace)
 	require.Equal(t, record.ResolveRevision(valueA, uint64(first.czxid)), a.Value)
 	require.Equal(t, a.Value, swap(t, other, record.Write{Look: true}).Value)
 	node, err := s.do(t.Context(), client.Exists(first.path))
@@ -78,7 +78,7 @@ func TestRecordsAreNotRevived(t *testing.T) {
 	require.True(t, swap(t, other, record.Write{}).Done, "nothing is to be deleted")
 	again := swap(t, other, record.Write{Value: valueA})
 	require.True(t, again.Done)
-	second := again.Place.(place)
+	second := again.Place.(recordPlace)
 	require.NotEqual(t, first.path, second.path)
 	a = swap(t, rs, record.Write{Seen: record.Version(valueA), Place: first, Value: valueB})
 	require.False(t, a.Done, "the place it has seen is gone")
@@ -135,7 +135,7 @@ func TestRecordBehindMutex(t *testing.T) {
 	require.ErrorIs(t, err, lock.ErrConflict)
 	require.Len(t, contenders(t, conn, root+"/k"), 1, "the record")
 
-	at := path.Join(root, "k", protection("other"))
+	at := path.Join(root, "k", protectedPrefix("other"))
 	later, err := conn.Create(at, nil, zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll))
 	require.NoError(t, err)
 	require.Equal(t, a.Value, "")

@@ -37,13 +37,13 @@ func TestLostReplyToCreate(t *testing.T) {
 			case "getChildren":
 				p.Swallow(n, faultproxy.Op(op, root+"/k"))
 			case "delete":
-				p.Swallow(n, faultproxy.Op(op, c.probe))
+				p.Swallow(n, faultproxy.Op(op, c.probePath))
 			}
 			a := c.waiting("k", long)
 			l := c.take(a)
 			names := contenders(t, conn, root+"/k")
 			require.Len(t, names, 1, "%s %d", op, n)
-			require.Contains(t, names[0], protection(a.ID))
+			require.Contains(t, names[0], protectedPrefix(a.ID))
 			_, stat, err := conn.Exists(root + "/k/" + names[0])
 			require.NoError(t, err)
 			require.EqualValues(t, stat.Czxid, first(l)>>16)
@@ -125,7 +125,7 @@ func TestUndoOverAnotherConnection(t *testing.T) {
 		free(t, c.take(c.attempt("warm", long))) // there is a connection
 		a := c.attempt("k", long)
 		lost := p.Swallow(1, faultproxy.Op("create", root+"/k"))
-		p.Swallow(2, faultproxy.Op("delete", c.probe))
+		p.Swallow(2, faultproxy.Op("delete", c.probePath))
 		p.Delay(faultproxy.Requests, 30*time.Millisecond)
 		_, err := c.Acquire(until(t, lost), a)
 		require.ErrorIs(t, err, lock.ErrIndeterminate)

@@ -14,14 +14,14 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// over returns why the session has ended, or nil.
-func (s *session) over() error { return context.Cause(s.Context()) }
+// endCause returns why the session has ended, or nil.
+func (s *session) endCause() error { return context.Cause(s.Context()) }
 
-// errEnded is client.ErrNotSent because the session had ended: another one may do.
-var errEnded = fmt.Errorf("%w, the session has ended", client.ErrNotSent)
+// errSessionEnded is client.ErrNotSent because the session had ended. Another session may serve.
+var errSessionEnded = fmt.Errorf("%w, the session has ended", client.ErrNotSent)
 
-// errAway is client.ErrNotSent because no connection came for a while.
-var errAway = fmt.Errorf("%w, there is no connection to ZooKeeper", client.ErrNotSent)
+// errNoConnection is client.ErrNotSent because no connection came for a while.
+var errNoConnection = fmt.Errorf("%w, there is no connection to ZooKeeper", client.ErrNotSent)
 
 // do makes requests, one behind the other, and returns the answer to the last. The error
 // is client.ErrNotSent where that was not sent, client.ErrNoAnswer where it may have run or
@@ -37,7 +37,7 @@ func (s *session) do(ctx context.Context, requests ...client.Request) (a client.
 	return await(ctx, answer)
 }
 
-// ask sends r behind what was sent before. That it could not be sent is an answer too.
+// ask sends r after what was sent before. If it can't be sent the answer says so.
 func (s *session) ask(r client.Request) <-chan client.Answer {
 	answer := make(chan client.Answer, 1)
 	s.client.Send(r, func(a client.Answer) { answer <- a })
@@ -54,25 +54,25 @@ func await(ctx context.Context, answer <-chan client.Answer) (client.Answer, err
 	}
 }
 
-// await waits for a connection, for a while.
+// await waits for a connection, for reconnectWait at most.
 func (s *session) await(ctx context.Context) error {
 	up := s.client.Up()
 	select {
 	case <-up:
-		if s.over() == nil {
+		if s.endCause() == nil {
 			return nil
 		}
 	default:
 	}
-	limited, cancel := context.WithTimeout(ctx, patience)
+	limited, cancel := context.WithTimeout(ctx, reconnectWait)
 	defer cancel()
 	select {
 	case <-up:
 		return nil
 	case <-s.Context().Done():
-		return fmt.Errorf("%w: %w", errEnded, s.over())
+		return fmt.Errorf("%w: %w", errSessionEnded, s.endCause())
 	case <-limited.Done():
-		return fmt.Errorf("%w: %w", errAway, errors.Join(ctx.Err(), s.client.Why()))
+		return fmt.Errorf("%w: %w", errNoConnection, errors.Join(ctx.Err(), s.client.LastError()))
 	}
 }
 
@@ -81,8 +81,8 @@ func (s *session) fresh(ctx context.Context, r client.Request) (client.Answer, e
 	return s.do(ctx, client.Sync("/"), r)
 }
 
-// createAndList makes a node in dir, which is made if it is missing, and asks behind it for
-// who is there then. That saves a round trip: the server deals with the two in their order.
+// createAndList creates a node in dir, and dir if it is missing. With it goes a request for the
+// children of dir, which saves a round trip: the server deals with the two in their order.
 func (s *session) createAndList(ctx context.Context, create client.Request, dir string) (made client.Answer, listed <-chan client.Answer, err error) {
 	for try := 1; ; try++ {
 		if err = s.await(ctx); err != nil {
@@ -90,7 +90,7 @@ func (s *session) createAndList(ctx context.Context, create client.Request, dir 
 		}
 		created := s.ask(create)
 		listed = s.ask(client.Children(dir))
-		if made, err = await(ctx, created); !isNoNode(err) || try == tries {
+		if made, err = await(ctx, created); !isNoNode(err) || try == maxAttempts {
 			return made, listed, err
 		}
 		if err = s.makeDirectory(ctx, dir); err != nil {
@@ -99,9 +99,9 @@ func (s *session) createAndList(ctx context.Context, create client.Request, dir 
 	}
 }
 
-// makeDirectory makes dir, or what is missing above it: then it is to be called again. They
-// are containers: the server deletes one some time after its last child went, so that
-// directories of keys that are no longer used vanish, and their sequence numbers begin anew.
+// makeDirectory creates dir, or the directory above it if that is missing: then the caller calls
+// it again. Directories are containers: the server deletes one some time after its last child.
+// So those of keys that are no longer used vanish, and their sequence numbers begin anew.
 func (s *session) makeDirectory(ctx context.Context, dir string) error {
 	_, err := s.do(ctx, client.Create(dir, nil, s.backend.options.ACL, zk.FlagContainer))
 	switch {
@@ -115,8 +115,8 @@ func (s *session) makeDirectory(ctx context.Context, dir string) error {
 
 func isNoNode(err error) bool { return errors.Is(err, zk.ErrNoNode) }
 
-// committed reports whether err is what a write ends with that a majority has
-// taken. The leader has the refusals of these agreed as well.
+// committed reports whether a majority has taken the write that ended with err. The leader has
+// its refusals for these reasons agreed as well.
 func committed(err error) bool {
 	answers := []error{nil, zk.ErrNoNode, zk.ErrNodeExists, zk.ErrNotEmpty, zk.ErrNoAuth, zk.ErrBadVersion}
 	return slices.ContainsFunc(answers, func(answer error) bool { return errors.Is(err, answer) })
@@ -124,12 +124,12 @@ func committed(err error) bool {
 
 func unanswered(err error) bool { return errors.Is(err, client.ErrNoAnswer) }
 
-// final reports whether err will be the same however often it is tried.
+// final reports whether another attempt would end with the same err.
 func final(err error) bool {
 	return errors.Is(err, driver.ErrConflict) || errors.Is(err, errTooManyElections)
 }
 
-// explained says of a server's refusal what the Locker's caller is to know of it.
+// explained adds to err what was tried, and how to mend it where that is known.
 func explained(err error, what, path string) error {
 	switch {
 	case err == nil, engine.HeldBy(err) != nil:

@@ -26,7 +26,7 @@ import (
 func TestNegativeTickTime(t *testing.T) {
 	t.Parallel()
 	b := backendWith(t, Options{Root: newRoot(t), TickTime: -time.Hour}, testserver.ZooKeeper(t))
-	lim, err := b.learn(t.Context())
+	lim, err := b.serverLimits(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, lim.least/2, lim.tick)
 }
@@ -107,7 +107,7 @@ func expire(t *testing.T, b *Backend, addr string) {
 	t.Helper()
 	for _, s := range sessionsOf(b) {
 		// The client may take its session back first: then the goodbye is not for it.
-		for s.over() == nil {
+		for s.endCause() == nil {
 			takeAway(t, s, addr)
 			time.Sleep(100 * time.Millisecond)
 		}

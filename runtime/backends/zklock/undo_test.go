@@ -32,7 +32,7 @@ func refusals(b *Backend) (n int) {
 	for _, key := range keys {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 		if e, leave, err := b.enter(ctx, key); err == nil {
-			if e.told != "" {
+			if e.waiting != "" {
 				n++
 			}
 			leave()

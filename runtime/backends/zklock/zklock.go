@@ -68,21 +68,20 @@ type Options struct {
 // Backend keeps locks in ZooKeeper. Make it with [New] or [Open]; its methods may be
 // called from any number of goroutines.
 type Backend struct {
-	servers []string
-	invalid error // what is wrong with them
-	root    string
-	probe   string // the path of a node that never is
-	options Options
-	life    *engine.Life
-	kinds   *record.Locks // those that are no mutexes
+	servers   []string
+	invalid   error // what is wrong with the servers' addresses, or nil
+	root      string
+	probePath string // the path of a node that never exists
+	options   Options
+	life      *engine.Life
+	kinds     *record.Locks // those that are no mutexes
 	methods
-	hub   engine.Hub[engine.Place] // of who waits for a mutex
-	turns engine.Turns[engine.Place]
-	// sessions are by what their leases need of them.
-	sessions *engine.Sessions[span, *session]
+	hub      engine.Hub[engine.Place] // of who waits for a mutex
+	turns    engine.Turns[engine.Place]
+	sessions *engine.Sessions[class, *session]
 
-	learning engine.Shared          // for the limits
-	limits   atomic.Pointer[limits] // nil until the servers were asked
+	limitsCall engine.Shared          // asks the servers for limits
+	limits     atomic.Pointer[limits] // nil until the servers were asked
 
 	mu      sync.Mutex // guards the rest
 	entries map[engine.Place]*entry
@@ -107,8 +106,8 @@ func New(servers []string, options ...Options) *Backend {
 	b := &Backend{root: opts.Root, options: opts, life: engine.NewLife()}
 	b.sessions = engine.NewSessions(b.life, b.newSession, b.undo)
 	b.entries, b.leases = map[engine.Place]*entry{}, map[string]*lease{}
-	rs := &records{b}
-	b.kinds = record.NewClockless(rs, b.life, rs.watchRecord)
+	st := &store{b}
+	b.kinds = record.NewClockless(st, b.life, st.watchRecord)
 	b.methods = b.kinds.Methods()
 	if b.root == "" {
 		b.root = DefaultRoot
@@ -117,7 +116,7 @@ func New(servers []string, options ...Options) *Backend {
 		panic(fmt.Sprintf("zklock: Options.Root = %q; it must be an absolute path without a slash at its end, like %q", b.root, DefaultRoot))
 	}
 	b.servers, b.invalid = addresses(servers, b.root)
-	b.probe = path.Join(b.root, probeName)
+	b.probePath = path.Join(b.root, probeName)
 	if b.options.ACL == nil {
 		b.options.ACL = zk.WorldACL(zk.PermAll)
 	}
@@ -158,7 +157,7 @@ func (b *Backend) Close() error {
 
 // Ping implements [driver.Pinger]: it connects, and shows the Options' Auth.
 func (b *Backend) Ping(ctx context.Context) error {
-	_, err := b.introduce(ctx, shortSession)
+	_, err := b.grantedTimeout(ctx, shortSession)
 	return explained(err, "begin a session", "all servers")
 }
 
@@ -193,7 +192,7 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 }
 
 // Subscribe implements [driver.Notifier]. The watch is set by each Acquire that
-// finds the key held, before it returns, so that nothing is to be asked here.
+// finds the key held, before it returns, so Subscribe sends no request.
 func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
 	if a.Mode.Kind != 0 {
 		return b.kinds.Subscribe(ctx, a)

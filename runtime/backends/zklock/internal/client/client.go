@@ -43,21 +43,23 @@ var (
 	ErrAuth = errors.New("zookeeper refuses the credentials")
 )
 
-// Config says which session a Client keeps, and who hears of it. The functions are
-// called by one goroutine, in the order of events, and must not block.
+// Config says which session a Client keeps, and what it calls. The functions are called by
+// one goroutine, in the order of events, and must not block.
 type Config struct {
 	Servers    []string      // host:port
 	Timeout    time.Duration // of the session, as it is asked for
 	Identities []Identity    // shown on each connection
 	Dial       zk.Dialer
 	Logger     zk.Logger // is told why a connection ended; may be nil
-	// Granted is called when a server has confirmed the session, of this timeout. It was
-	// not dialed before sent.
+	// Granted is called when a server has confirmed the session, with the timeout that it
+	// granted. sent is from before the server was dialed.
 	Granted func(timeout time.Duration, sent driver.Instant)
-	Tried   func(err error) // nil: requests can be sent; else all servers were tried in vain, and will be again
+	// Tried is called with nil when requests can be sent, and with an error when all servers
+	// were tried in vain. They are tried again.
+	Tried func(err error)
 }
 
-// Identity is what a client says of itself.
+// Identity is one of a client's credentials.
 type Identity struct {
 	Scheme string
 	Auth   []byte
@@ -68,28 +70,28 @@ type Identity struct {
 // here and in link.go.
 type Client struct {
 	config Config
-	// silence is how long a server may take over an answer before its connection is
-	// given up for another, and over the handshake on that.
-	silence time.Duration
+	// answerTimeout is how long a server may take over an answer, and over the handshake of a
+	// session that exists, before the next server is tried.
+	answerTimeout time.Duration
 
 	// Only Run's goroutine uses these.
-	servers  []string
-	lastZxid int64 // the last transaction that was seen
-	tried    int   // servers, since one granted the session
-	taken    bool  // one of them refused the session
-	stood    bool  // requests could be sent once
+	servers      []string
+	lastZxid     int64 // the last transaction that was seen
+	tried        int   // servers, since one granted the session
+	refused      bool  // one of these refused the session
+	wasConnected bool  // there was a connection that could send requests
 
-	mu       sync.Mutex // guards the rest
-	id       int64      // of the session; 0 until a server has granted it
-	password []byte
-	conn     net.Conn            // nil while no requests can be sent
-	up       chan struct{}       // closed while they can
-	why      error               // there was none, last time
-	xid      int32               // the number of the last request
-	out      []byte              // what is to be written
-	wake     chan struct{}       // out holds something
-	pending  []call              // what was sent and not answered, in order
-	watches  map[string][]*Watch // by path
+	mu        sync.Mutex // guards the rest
+	id        int64      // of the session; 0 until a server has granted it
+	password  []byte
+	conn      net.Conn            // nil while no requests can be sent
+	up        chan struct{}       // closed while they can
+	lastError error               // why the last connection ended, or could not be had
+	xid       int32               // the number of the last request
+	out       []byte              // what is to be written
+	wake      chan struct{}       // out holds something
+	pending   []call              // what was sent and not answered, in order
+	watches   map[string][]*Watch // by path
 }
 
 // call is a request under way.
@@ -102,13 +104,13 @@ type call struct {
 // New returns a Client that has done nothing yet.
 func New(config Config) *Client {
 	c := &Client{
-		config:   config,
-		silence:  max(config.Timeout/3, 250*time.Millisecond),
-		servers:  slices.Clone(config.Servers),
-		password: make([]byte, 16),
-		watches:  map[string][]*Watch{},
-		up:       make(chan struct{}),
-		wake:     make(chan struct{}, 1),
+		config:        config,
+		answerTimeout: max(config.Timeout/3, 250*time.Millisecond),
+		servers:       slices.Clone(config.Servers),
+		password:      make([]byte, 16),
+		watches:       map[string][]*Watch{},
+		up:            make(chan struct{}),
+		wake:          make(chan struct{}, 1),
 	}
 	rand.Shuffle(len(c.servers), func(i, j int) { c.servers[i], c.servers[j] = c.servers[j], c.servers[i] })
 	return c
@@ -119,12 +121,11 @@ const (
 	dialTimeout = time.Second
 	// firstHandshakes is how long all servers together may take over the first handshake.
 	firstHandshakes = 5 * time.Second
-	// farewell is how long a server may take over the end of a session.
-	farewell = 100 * time.Millisecond
-	// roundsAtLeast is how often all servers are tried before Tried is called
-	// where they refuse the session, as those do that elect a leader. Where no server
-	// does, once is enough.
-	roundsAtLeast = 5
+	// closeTimeout is how long a server may take over the end of a session.
+	closeTimeout = 100 * time.Millisecond
+	// minRounds is how often all servers are tried before Tried is called if one of them
+	// refuses the session, as servers do that elect a leader. If none does, once is enough.
+	minRounds = 5
 )
 
 // Run keeps the session until the ensemble or ctx ends it, and returns why. If ctx
@@ -132,8 +133,8 @@ const (
 func (c *Client) Run(ctx context.Context) error {
 	for next := 0; ; next++ {
 		if rounds := c.tried / len(c.servers); rounds > 0 {
-			if c.tried%len(c.servers) == 0 && (!c.taken || rounds >= roundsAtLeast) {
-				c.config.Tried(c.Why())
+			if c.tried%len(c.servers) == 0 && (!c.refused || rounds >= minRounds) {
+				c.config.Tried(c.LastError())
 			}
 			engine.Pause(ctx, min(10*time.Millisecond<<min(rounds, 10), 500*time.Millisecond))
 		}
@@ -142,11 +143,11 @@ func (c *Client) Run(ctx context.Context) error {
 		}
 		c.tried++
 		err := c.connect(ctx, c.servers[next%len(c.servers)])
-		if ctx.Err() == nil && (errors.Is(err, ErrExpired) || !c.stood && errors.Is(err, ErrAuth)) {
+		if ctx.Err() == nil && (errors.Is(err, ErrExpired) || !c.wasConnected && errors.Is(err, ErrAuth)) {
 			return err
 		}
 		c.mu.Lock()
-		c.why = err
+		c.lastError = err
 		c.mu.Unlock()
 		if c.config.Logger != nil {
 			c.config.Logger.Printf("zookeeper: %v", err)
@@ -162,14 +163,14 @@ func (c *Client) Up() <-chan struct{} {
 	return c.up
 }
 
-// Why returns what stood in the way of a connection last.
-func (c *Client) Why() error {
+// LastError returns why the last connection ended, or could not be had: nil while there is one.
+func (c *Client) LastError() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.why
+	return c.lastError
 }
 
-// Session returns what names the session to the servers.
+// Session returns the session's id and password.
 func (c *Client) Session() (id int64, password []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -183,19 +184,19 @@ func (c *Client) Send(r Request, done func(Answer)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.conn == nil {
-		done(Answer{Err: fmt.Errorf("%w, there is no connection to ZooKeeper: %w", ErrNotSent, c.why)})
+		done(Answer{Err: fmt.Errorf("%w, there is no connection to ZooKeeper: %w", ErrNotSent, c.lastError)})
 		return
 	}
-	if c.xid++; c.xid < 0 { // those have meanings of their own
+	if c.xid++; c.xid < 0 { // negative numbers have other meanings
 		c.xid = 1
 	}
-	c.out = append(c.out, framed(c.xid, r.op, r.body)...)
+	c.out = append(c.out, requestFrame(c.xid, r.op, r.body)...)
 	if r.watch != nil {
 		r.watch.state.Store(Standing)
 		c.watches[r.watch.Path] = append(c.watches[r.watch.Path], r.watch)
 	}
 	if c.pending = append(c.pending, call{c.xid, r, done}); len(c.pending) == 1 {
-		c.expectLocked()
+		c.setReadDeadlineLocked()
 	}
 	select {
 	case c.wake <- struct{}{}:
@@ -213,27 +214,27 @@ func (c *Client) connect(ctx context.Context, address string) error {
 	}
 	defer conn.Close()
 	r := bufio.NewReader(conn)
-	left := make(chan struct{})
+	closed := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
-		defer close(left)
-		c.leave(conn)
+		defer close(closed)
+		c.closeSession(conn)
 	})
 	defer func() {
 		if !stop() {
-			<-left
+			<-closed
 		}
 	}()
-	patience := firstHandshakes / time.Duration(len(c.servers))
-	if id, _ := c.Session(); id != 0 { // it runs out meanwhile
-		patience = c.silence
+	handshakeTimeout := firstHandshakes / time.Duration(len(c.servers))
+	if id, _ := c.Session(); id != 0 { // it may time out meanwhile
+		handshakeTimeout = c.answerTimeout
 	}
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(handshakeTimeout))
 	timeout, err := c.shakeHands(conn, r)
 	if err == ErrExpired {
 		return err
 	}
 	if err != nil {
-		c.taken = c.taken || !errors.Is(err, os.ErrDeadlineExceeded)
+		c.refused = c.refused || !errors.Is(err, os.ErrDeadlineExceeded)
 		return fmt.Errorf("%s gave no session, as a server does that has no quorum, speaks TLS or is no ZooKeeper: %w", address, err)
 	}
 	c.config.Granted(timeout, sent)
@@ -243,6 +244,6 @@ func (c *Client) connect(ctx context.Context, address string) error {
 		}
 	}
 	_ = conn.SetDeadline(time.Time{})
-	c.tried, c.taken = 0, false
+	c.tried, c.refused = 0, false
 	return c.serve(ctx, conn, r)
 }

@@ -25,8 +25,8 @@ func frame(body []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(body)), uint32(len(body))), body...)
 }
 
-// framed returns a request as it is sent.
-func framed(xid, op int32, body []byte) []byte {
+// requestFrame returns a request as it is sent.
+func requestFrame(xid, op int32, body []byte) []byte {
 	var e encoder
 	e.int32(xid)
 	e.int32(op)

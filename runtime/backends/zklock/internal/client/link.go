@@ -25,7 +25,7 @@ func (c *Client) shakeHands(conn net.Conn, r *bufio.Reader) (timeout time.Durati
 	e.int32(int32(c.config.Timeout.Milliseconds()))
 	e.int64(old)
 	e.bytes(password)
-	e = append(e, 0) // not for reading only
+	e = append(e, 0) // not read-only
 	if _, err := conn.Write(frame(e)); err != nil {
 		return 0, err
 	}
@@ -44,7 +44,7 @@ func (c *Client) shakeHands(conn net.Conn, r *bufio.Reader) (timeout time.Durati
 		return 0, ErrExpired
 	case id == 0:
 		return 0, errors.New("refused")
-	case timeout <= 0: // by a server that is overtaken by the session's end
+	case timeout <= 0: // the session ended while the server confirmed it
 		return 0, errors.New("a session of no length")
 	}
 	c.mu.Lock()
@@ -59,11 +59,11 @@ func (c *Client) identify(conn net.Conn, r *bufio.Reader, one Identity) error {
 	e.int32(0)
 	e.string(one.Scheme)
 	e.bytes(one.Auth)
-	if _, err := conn.Write(framed(authXid, opAuth, e)); err != nil {
+	if _, err := conn.Write(requestFrame(authXid, opAuth, e)); err != nil {
 		return err
 	}
 	answer, err := readFrame(r, maxHandshake)
-	if err != nil { // as it comes of a scheme that is not known
+	if err != nil { // the server does not know the scheme
 		return fmt.Errorf("%w of scheme %q: it ended the connection: %w", ErrAuth, one.Scheme, err)
 	}
 	d := decoder{rest: answer}
@@ -74,12 +74,12 @@ func (c *Client) identify(conn net.Conn, r *bufio.Reader, one Identity) error {
 	return nil
 }
 
-// leave ends the session at the server, and the connection when the server has
-// done so, or soon. It also does so where the server's answers are lost on the way,
-// even that to the handshake: the server deals with what comes behind it.
-func (c *Client) leave(conn net.Conn) {
-	time.AfterFunc(farewell, func() { _ = conn.Close() })
-	_, _ = conn.Write(framed(1<<30, opClose, nil))
+// closeSession ends the session at the server, and closes the connection soon after. It works
+// also if the server's answers are lost on the way, even that to the handshake: the server
+// reads what comes after it.
+func (c *Client) closeSession(conn net.Conn) {
+	time.AfterFunc(closeTimeout, func() { _ = conn.Close() })
+	_, _ = conn.Write(requestFrame(1<<30, opClose, nil))
 }
 
 // serve deals with requests over conn until it ends, and returns why it did.
@@ -87,7 +87,7 @@ func (c *Client) serve(ctx context.Context, conn net.Conn, r *bufio.Reader) erro
 	over, stop := context.WithCancel(ctx)
 	c.begin(conn)
 	c.config.Tried(nil)
-	c.stood = true
+	c.wasConnected = true
 	var writer sync.WaitGroup
 	writer.Go(func() { c.write(over, conn) })
 	var err error
@@ -108,16 +108,15 @@ func (c *Client) serve(ctx context.Context, conn net.Conn, r *bufio.Reader) erro
 func (c *Client) begin(conn net.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.conn, c.why = conn, nil
+	c.conn, c.lastError = conn, nil
 	close(c.up)
 }
 
-// end lets no more requests in, and tells those under way that err ended the
-// connection, and those who watch that they no longer do.
+// end lets no more requests in. Those under way end with err, and all watches fire.
 func (c *Client) end(err error) {
 	c.mu.Lock()
 	all, watches := c.pending, c.watches
-	c.pending, c.out, c.conn, c.why, c.watches = nil, nil, nil, err, map[string][]*Watch{}
+	c.pending, c.out, c.conn, c.lastError, c.watches = nil, nil, nil, err, map[string][]*Watch{}
 	c.up = make(chan struct{})
 	c.mu.Unlock()
 	for _, one := range all {
@@ -140,7 +139,7 @@ func (c *Client) write(over context.Context, conn net.Conn) {
 		out := c.out
 		c.out = nil
 		c.mu.Unlock()
-		_ = conn.SetWriteDeadline(time.Now().Add(c.silence))
+		_ = conn.SetWriteDeadline(time.Now().Add(c.answerTimeout))
 		if _, err := conn.Write(out); err != nil {
 			_ = conn.Close() // the reader notices
 			return
@@ -177,7 +176,7 @@ func (c *Client) receive(d *decoder) error {
 		c.lastZxid = zxid
 	}
 	if a.Err != nil && one.r.watch != nil {
-		c.refused(one.r.watch, a.Err)
+		c.watchFailed(one.r.watch, a.Err)
 	}
 	one.done(a)
 	if d.short {
@@ -186,8 +185,8 @@ func (c *Client) receive(d *decoder) error {
 	return nil
 }
 
-// answered takes the oldest request, which the answer numbered xid is to, from
-// those under way.
+// answered removes and returns the oldest request under way, to which the answer numbered xid
+// must be.
 func (c *Client) answered(xid int32) (one call, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -197,15 +196,15 @@ func (c *Client) answered(xid int32) (one call, err error) {
 	one = c.pending[0]
 	c.pending[0] = call{}
 	c.pending = c.pending[1:]
-	c.expectLocked()
+	c.setReadDeadlineLocked()
 	return one, nil
 }
 
-// expectLocked has the connection end if the next answer does not come for long.
-func (c *Client) expectLocked() {
+// setReadDeadlineLocked ends the connection if the next answer takes longer than answerTimeout.
+func (c *Client) setReadDeadlineLocked() {
 	var end time.Time
 	if len(c.pending) > 0 {
-		end = time.Now().Add(c.silence)
+		end = time.Now().Add(c.answerTimeout)
 	}
 	_ = c.conn.SetReadDeadline(end)
 }

@@ -40,7 +40,7 @@ type Answer struct {
 	Children []string // names
 }
 
-// AnyVersion is that of whatever node is there.
+// AnyVersion matches every version of a node.
 const AnyVersion = -1
 
 // Create makes a node of this mode, as zk.FlagEphemeralSequential or zk.FlagContainer.
@@ -87,8 +87,8 @@ func Exists(path string) Request { return read(opExists, path, 0) }
 // Children asks for the names of a node's children.
 func Children(path string) Request { return read(opGetChildren2, path, 0) }
 
-// Observe is Get of w's node, and has w told. If it fails w is not told, and is Deleted if
-// the node is not there.
+// Observe is Get of w's node, and sets w. If it fails w does not fire, and is Deleted if the node
+// does not exist.
 func Observe(w *Watch) Request {
 	r := read(opGetData, w.Path, 1)
 	r.watch = w
@@ -107,7 +107,7 @@ func read(op int32, path string, watch byte) Request {
 	return r
 }
 
-// decode reads the answer to r behind its header.
+// decode reads the answer to r that follows the header.
 func (r Request) decode(d *decoder) (a Answer) {
 	switch r.op {
 	case opDelete, opSync:
@@ -135,7 +135,7 @@ var errorsByCode = map[int32]error{
 	-111: zk.ErrNotEmpty,
 	-114: zk.ErrInvalidACL,
 	-115: zk.ErrAuthFailed,
-	// Of a session that ends, or has gone elsewhere: nothing is known.
+	// The session ends, or another server has it: whether the request ran is not known.
 	-112: fmt.Errorf("%w: %w", ErrNoAnswer, zk.ErrSessionExpired),
 	-118: fmt.Errorf("%w: %w", ErrNoAnswer, zk.ErrSessionMoved),
 }

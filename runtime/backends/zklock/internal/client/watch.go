@@ -9,7 +9,7 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// Watch is somebody's interest in a node: see Observe. It is for one time.
+// Watch waits for a change of a node: see Observe. It fires once.
 type Watch struct {
 	Path string
 	// Told is called when the node has changed or gone, or the connection has ended.
@@ -21,16 +21,16 @@ type Watch struct {
 
 // States of a Watch that was asked for.
 const (
-	Standing = 1 + iota // nothing was told yet
-	Changed             // something has happened to the node, or to the connection
-	Deleted             // it has gone, by the connection over which it was watched
+	Standing = 1 + iota // it has not fired
+	Changed             // the node has changed, or the connection has ended
+	Deleted             // the node was deleted, while the connection that watched it stood
 )
 
 // Is reports whether w, which may be nil, has this state.
 func (w *Watch) Is(state int32) bool { return w != nil && w.state.Load() == state }
 
-// Unwatch has w, which may be nil, not told any more. The watch at the server stays,
-// there is no request to take it back.
+// Unwatch keeps w, which may be nil, from firing. The watch at the server stays: no request
+// takes it back.
 func (c *Client) Unwatch(w *Watch) {
 	if w == nil {
 		return
@@ -43,22 +43,22 @@ func (c *Client) Unwatch(w *Watch) {
 	}
 }
 
-// refused notes that w was not asked for, because of err.
-func (c *Client) refused(w *Watch, err error) {
+// watchFailed notes that the server has refused to set w, because of err.
+func (c *Client) watchFailed(w *Watch, err error) {
 	c.Unwatch(w)
 	if w.state.Store(Changed); errors.Is(err, zk.ErrNoNode) {
 		w.state.Store(Deleted)
 	}
 }
 
-// Watched returns the nodes that somebody has watched.
+// Watched returns the paths of the nodes that are watched.
 func (c *Client) Watched() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Collect(maps.Keys(c.watches))
 }
 
-// changed tells those who watch the node at path.
+// changed fires the watches of the node at path.
 func (c *Client) changed(path string, state int32) {
 	c.mu.Lock()
 	all := c.watches[path]
