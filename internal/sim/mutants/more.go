@@ -59,12 +59,12 @@ var more = []mutant.Mutant{
 	},
 	{
 		Name: "switch-now", Mistake: "a switch that does not wait for the leases of before",
-		Patches: []mutant.Patch{{File: failover + "switch.go", Old: "!s.Open && e.first.Add(b.terms.Drain()).Left() <= 0", New: "!s.Open"}},
+		Patches: []mutant.Patch{{File: failover + "switch.go", Old: "!s.Open && e.learned.Add(b.terms.Drain()).Left() <= 0", New: "!s.Open"}},
 		Faults:  []string{"switch-by-hand", "leave-engine", "cut-members"},
 	},
 	{
 		Name: "no-rest", Mistake: "a switch before the one before it could be of use",
-		Patches: []mutant.Patch{{File: failover + "switch.go", Old: "e.first.Add(b.rest()).Left() > 0", New: "false"}},
+		Patches: []mutant.Patch{{File: failover + "switch.go", Old: "e.learned.Add(b.minEpochAge()).Left() > 0", New: "false"}},
 		Faults:  []string{"differ"},
 	},
 	{
@@ -87,7 +87,7 @@ var more = []mutant.Mutant{
 	},
 	{
 		Name: "move-now", Mistake: "a key that moves without a wait",
-		Patches: []mutant.Patch{{File: sharded + "record.go", Old: "e.first.Add(b.terms.Drain()).Left() > 0", New: "false"}},
+		Patches: []mutant.Patch{{File: sharded + "record.go", Old: "e.learned.Add(b.terms.Drain()).Left() > 0", New: "false"}},
 		Faults:  []string{"new-version"},
 	},
 	{

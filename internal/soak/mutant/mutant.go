@@ -148,7 +148,7 @@ var OfKinds = []Mutant{
 	{
 		Name:    "old-reader",
 		Mistake: "readers whose token is below that of the last writer",
-		Patches: []Patch{{record + "state.go", "p.Token = s.Written // of what the last writer has left", "p.Token = max(s.Written, 1) - 1"}},
+		Patches: []Patch{{record + "state.go", "p.Token = s.Written // the last writer's, whose data it reads", "p.Token = max(s.Written, 1) - 1"}},
 	},
 	{
 		Name:    "pushes-in",
@@ -211,7 +211,7 @@ var OfExtras = []Mutant{
 	{
 		Name:    "cond-swallow",
 		Mistake: "a call of a condition that goes with who gives up",
-		Patches: []Patch{{record + "locks.go", "s.passOn(1, now) // it was called, and gives up", "_ = now"}},
+		Patches: []Patch{{record + "locks.go", "s.callNext(1, now) // it was called, and gives up", "_ = now"}},
 		Locks:   "condition",
 	},
 	{

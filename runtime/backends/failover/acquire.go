@@ -31,19 +31,19 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	offset, floor := e.Offset, e.Floor
 	b.mu.Unlock()
 	l := &lease{Wrapped: engine.Wrapped{Lease: granted, TTL: a.TTL}, backend: b, epoch: e, offset: offset}
-	if err := b.check(ctx, l, floor); err != nil {
+	if err := b.checkTokens(ctx, l, floor); err != nil {
 		first, _ := granted.Tokens()
 		b.insist(func(ctx context.Context) error { return granted.Release(ctx, first-1) })
 		if errors.Is(err, errSwitched) {
-			err = b.switched(e)
+			err = b.switchedErr(e)
 		}
 		return nil, err
 	}
 	return l, nil
 }
 
-// attempt is Acquire at e's engine. It does not outlast the epoch, which may end because the
-// engine hangs.
+// attempt is Acquire at e's engine. It is cancelled when the epoch ends, which may be because
+// the engine hangs.
 func (e *epoch) attempt(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -51,11 +51,10 @@ func (e *epoch) attempt(ctx context.Context, a *driver.Acquisition) (driver.Leas
 	return e.member.Acquire(ctx, a)
 }
 
-// unlessSwitched returns err, with which an attempt by e has ended, or, if that was because e
-// is over, what makes the caller wait for the next engine. What the attempt may have taken is
-// undone in the background then.
+// unlessSwitched returns err, the error of an attempt by e, unless e is over. Then it undoes the
+// attempt in the background, and returns switchedErr.
 func (b *Backend) unlessSwitched(ctx context.Context, e *epoch, a *driver.Acquisition, err error) error {
-	if engine.HeldBy(err) != nil && (!a.Queue || b.waits(e.member, a)) {
+	if engine.HeldBy(err) != nil && (!a.Queue || b.noteWaiting(e.member, a)) {
 		return err
 	}
 	if e.ctx.Err() == nil || ctx.Err() != nil || b.group.Life.Closed() || errors.Is(err, driver.ErrConflict) || errors.Is(err, driver.ErrInvalid) {
@@ -64,33 +63,34 @@ func (b *Backend) unlessSwitched(ctx context.Context, e *epoch, a *driver.Acquis
 	a.MayHaveRun = true
 	asked := *a
 	b.insist(func(ctx context.Context) error { return e.member.Undo(ctx, &asked) })
-	return b.switched(e)
+	return b.switchedErr(e)
 }
 
-// waits notes that a has a place in m's queue, which is given up when m is left. It reports false if that has been.
-func (b *Backend) waits(m *member, a *driver.Acquisition) bool {
+// noteWaiting notes that a has a place in m's queue, which a switch to another engine gives up. It reports
+// false if there has been one.
+func (b *Backend) noteWaiting(m *member, a *driver.Acquisition) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.now.member != m {
+	if b.epoch.member != m {
 		return false
 	}
 	b.waiting[engine.PlaceOf(a)] = *a
 	return true
 }
 
-// switched returns what makes the caller, whose attempt by e is given back in the background, wait for the
-// next engine. If that is e's again the caller must not: its next attempt has the same ID there, and would be
-// given back with this one.
-func (b *Backend) switched(e *epoch) error {
+// switchedErr returns the error for an attempt by e that is undone in the background: the caller waits for
+// the next engine. If that is e's again the caller must not wait: its next attempt has the same ID, and would
+// be undone with this one.
+func (b *Backend) switchedErr(e *epoch) error {
 	if b.granting() == e.member {
 		return fmt.Errorf("engine %q: it was left while it was asked, and grants again, or the record was lost", e.member.name)
 	}
 	return engine.NotYet(b.terms.Probe, fmt.Sprintf("the engine %q was left while it was asked; the next one grants once no lease of it can last", e.member.name))
 }
 
-// check returns nil if l, which has just been granted, may begin: its tokens are above all
-// of the epochs before, and those of the next will be above them.
-func (b *Backend) check(ctx context.Context, l *lease, floor uint64) error {
+// checkTokens returns nil if the tokens of l, which was just granted, are above all of earlier epochs
+// and, once the ceiling is raised, below all of later ones.
+func (b *Backend) checkTokens(ctx context.Context, l *lease, floor uint64) error {
 	first, n := l.Tokens()
 	if first <= floor {
 		return fmt.Errorf("the clock or revision of the engine %q has gone back: its token would be %d, and an engine before it gave up to %d",
@@ -98,23 +98,22 @@ func (b *Backend) check(ctx context.Context, l *lease, floor uint64) error {
 	}
 	last := first + n - 1
 	b.mu.Lock()
-	if e := l.epoch; last > e.last {
-		e.last, e.granted = last, driver.Now()
+	if e := l.epoch; last > e.lastToken {
+		e.lastToken, e.lastTokenAt = last, driver.Now()
 	}
 	b.mu.Unlock()
-	return b.cover(ctx, l.epoch, last)
+	return b.raiseCeiling(ctx, l.epoch, last)
 }
 
-// Undo implements [driver.Backend]: at the engine that grants, and at one that did so not
-// long ago.
+// Undo implements [driver.Backend]: at the engine that grants, and at those that have lately.
 func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	if err := b.group.Usable(); err != nil {
 		return err
 	}
 	asked := map[*member]bool{}
 	b.mu.Lock()
-	if b.now != nil && b.now.member != nil {
-		asked[b.now.member] = true
+	if b.epoch != nil && b.epoch.member != nil {
+		asked[b.epoch.member] = true
 	}
 	for m, until := range b.former {
 		if until.Left() > 0 {
@@ -140,11 +139,11 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	return err
 }
 
-// freeTimeout is how long one call that frees something may take, and Close waits for it.
+// freeTimeout is the timeout of one call that frees something. Close waits for such a call.
 const freeTimeout = 500 * time.Millisecond
 
-// insist calls free in the background until it is answered, or LongestTTL has passed: before
-// an engine that is switched away from can grant again.
+// insist calls free in the background until it is answered, or LongestTTL has passed. That is
+// before an engine that was switched away from can grant again.
 func (b *Backend) insist(free func(context.Context) error) {
 	b.group.Life.Go(func(ctx context.Context) {
 		_ = engine.Insist(ctx, b.terms.LongestTTL, func(ctx context.Context) error {
@@ -168,12 +167,12 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 	})
 }
 
-// granting returns the engine that grants, as far as is known, or nil.
+// granting returns the engine that grants, or nil if none is known.
 func (b *Backend) granting() *member {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.now == nil {
+	if b.epoch == nil {
 		return nil
 	}
-	return b.now.member
+	return b.epoch.member
 }

@@ -11,31 +11,31 @@ import (
 
 // state is the record: which engine grants.
 type state struct {
-	Epoch  uint64 `json:"epoch"`  // how often it was decided
-	Engine string `json:"engine"` // its name
+	Epoch  uint64 `json:"epoch"`  // rises with each decision
+	Engine string `json:"engine"` // the name of the one that grants
 	Open   bool   `json:"open"`   // no lease of an epoch before can last any more
 	Why    string `json:"why,omitempty"`
 
-	// Tokens of the epoch are the engine's plus Offset. All are above Floor, no token of an
-	// epoch before is, and none is above Ceiling, which rises before they do.
+	// Tokens of the epoch are the engine's plus Offset. They are above Floor, which no token of an
+	// earlier epoch is, and not above Ceiling, which is raised before they are handed out.
 	Offset  uint64 `json:"offset,omitempty"`
 	Floor   uint64 `json:"floor,omitempty"`
 	Ceiling uint64 `json:"ceiling,omitempty"`
 }
 
-// epoch is what this process knows of one. The Backend's mutex guards what changes: looked,
-// Open, Ceiling, text, last and granted.
+// epoch is what this process knows of one epoch of the record. The Backend's mutex guards what
+// changes: lastLook, Open, Ceiling, text, lastToken and lastTokenAt.
 type epoch struct {
 	state
-	text   string
-	member *member         // nil: no engine here has the name
-	ctx    context.Context // ends with the epoch
-	end    context.CancelFunc
-	first  driver.Instant // when this process learned of it
-	looked driver.Instant // from before the last look that found it was sent
+	text     string
+	member   *member         // nil: no engine here has the name
+	ctx      context.Context // ends with the epoch
+	end      context.CancelFunc
+	learned  driver.Instant // when this process learned of it
+	lastLook driver.Instant // when the last look that found it was sent
 
-	last    uint64         // token that this process has had of it; 0: none
-	granted driver.Instant // when
+	lastToken   uint64         // the highest that this process was granted by it; 0: none
+	lastTokenAt driver.Instant // when
 }
 
 // Status is what the record says.
@@ -46,7 +46,7 @@ type Status struct {
 	Why    string // the reason of the last switch
 }
 
-// learn notes what a look found that was sent at this instant.
+// learn is called with what a look found that was sent at this instant.
 func (b *Backend) learn(s state, text string, sent driver.Instant) error {
 	if text != "" && s.Epoch == 0 {
 		return b.record.Foreign(text)
@@ -57,26 +57,26 @@ func (b *Backend) learn(s state, text string, sent driver.Instant) error {
 	return nil
 }
 
-// noteState notes that a look which was sent at this instant has found s. It reports whether that is
-// a switch, or the end of one.
-func (b *Backend) noteState(s state, text string, sent driver.Instant) (news bool) {
+// noteState notes that a look which was sent at this instant has found s. It reports whether a switch
+// has begun or ended.
+func (b *Backend) noteState(s state, text string, sent driver.Instant) (changed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	e := b.now
-	b.found = text
-	b.fallen = text == "" || e != nil && s.isBefore(e.state)
-	if b.fallen {
+	e := b.epoch
+	b.recordText = text
+	b.recordLost = text == "" || e != nil && s.isBefore(e.state)
+	if b.recordLost {
 		return false
 	}
-	news = e == nil || s.Epoch > e.Epoch || s.Open != e.Open
+	changed = e == nil || s.Epoch > e.Epoch || s.Open != e.Open
 	if e == nil || s.Epoch > e.Epoch {
-		e = b.enterLocked(s)
+		e = b.beginEpochLocked(s)
 	}
-	e.state, e.text, e.looked = s, text, sent
-	return news
+	e.state, e.text, e.lastLook = s, text, sent
+	return changed
 }
 
-// isBefore reports whether s was the record before known was: the Record has lost a write.
+// isBefore reports whether s is older than known, which the record was before: a write was lost.
 func (s state) isBefore(known state) bool {
 	if s.Epoch != known.Epoch {
 		return s.Epoch < known.Epoch
@@ -84,24 +84,24 @@ func (s state) isBefore(known state) bool {
 	return s.Engine != known.Engine || known.Open && !s.Open || s.Ceiling < known.Ceiling
 }
 
-// enterLocked begins an epoch. The places in the queues of the engine before are given up; what was asked
-// there is undone there as long as it can matter.
-func (b *Backend) enterLocked(s state) *epoch {
-	e := &epoch{state: s, first: driver.Now()}
+// beginEpochLocked begins the epoch of s. It gives up the places in the queues of the engine before.
+// Undo goes there too until no attempt there can matter any more.
+func (b *Backend) beginEpochLocked(s state) *epoch {
+	e := &epoch{state: s, learned: driver.Now()}
 	e.ctx, e.end = context.WithCancel(b.group.Life.Context())
 	for _, m := range b.members {
 		if m.name == s.Engine {
 			e.member = m
 		}
 	}
-	old := b.now
-	b.now = e
+	old := b.epoch
+	b.epoch = e
 	if old == nil {
 		return e
 	}
 	old.end()
 	if m := old.member; m != nil && m != e.member {
-		b.former[m] = e.first.Add(2 * b.terms.Drain())
+		b.former[m] = e.learned.Add(2 * b.terms.Drain())
 		for _, a := range b.waiting {
 			b.insist(func(ctx context.Context) error { return m.Undo(ctx, &a) })
 		}
@@ -110,11 +110,11 @@ func (b *Backend) enterLocked(s state) *epoch {
 	return e
 }
 
-// current returns the epoch by which locks can be taken now: as long as it is not open,
+// current returns the epoch by which locks can be taken now. While it is not open the error is
 // [engine.NotYet].
 func (b *Backend) current(ctx context.Context) (*epoch, error) {
 	for {
-		e, err := b.known()
+		e, err := b.lastKnown()
 		if e != nil || err != nil {
 			return e, err
 		}
@@ -124,23 +124,23 @@ func (b *Backend) current(ctx context.Context) (*epoch, error) {
 	}
 }
 
-// known is current without a look: both nil if one is needed.
-func (b *Backend) known() (e *epoch, err error) {
+// lastKnown is current without a look at the record. Both results are nil if a look is needed.
+func (b *Backend) lastKnown() (e *epoch, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	e = b.now
+	e = b.epoch
 	switch {
-	case b.fallen && b.failed != nil:
-		err = fmt.Errorf("the record of which engine grants, %q, is not there, and can't be made: %w", b.options.Key, b.failed)
-	case b.fallen: // the record is about to be written
+	case b.recordLost && b.recordErr != nil:
+		err = fmt.Errorf("the record of which engine grants, %q, is not there, and can't be made: %w", b.options.Key, b.recordErr)
+	case b.recordLost: // the record is about to be written
 		err = engine.NotYet(b.terms.Probe, fmt.Sprintf("the record of which engine grants, %q, is not there; the first start of a failover waits for %v, "+
 			"and so does one that has lost its record", b.options.Key, b.terms.Drain()))
-	case e == nil || e.looked.Add(b.terms.Silence).Left() <= 0:
+	case e == nil || e.lastLook.Add(b.terms.Silence).Left() <= 0:
 		return nil, nil
 	case e.member == nil:
 		err = fmt.Errorf("%w: failover: the engine %q grants, which this process was not given; give all processes the same", driver.ErrInvalid, e.Engine)
 	case !e.Open:
-		left := max(e.first.Add(b.terms.Drain()).Left(), 0) + b.terms.Probe
+		left := max(e.learned.Add(b.terms.Drain()).Left(), 0) + b.terms.Probe
 		err = engine.NotYet(left, fmt.Sprintf("the failover waits until no lease of the engine before can last: for %v", left.Round(time.Millisecond)))
 	default:
 		return e, nil
@@ -148,45 +148,45 @@ func (b *Backend) known() (e *epoch, err error) {
 	return nil, err
 }
 
-// cover sees to it that the record's ceiling is at or above last, a token of e.
-func (b *Backend) cover(ctx context.Context, e *epoch, last uint64) error {
+// raiseCeiling raises the record's ceiling to last, a token of e, or above.
+func (b *Backend) raiseCeiling(ctx context.Context, e *epoch, last uint64) error {
 	for {
 		b.mu.Lock()
-		now, text, next := b.now == e && !b.fallen, e.text, e.state
+		current, text, next := b.epoch == e && !b.recordLost, e.text, e.state
 		b.mu.Unlock()
 		switch {
-		case !now:
+		case !current:
 			return errSwitched
 		case last <= next.Ceiling:
 			return nil
 		}
-		next.Ceiling = last + b.step()
-		if err := b.raises.Do(ctx, b.group.Life, func(ctx context.Context) error { return b.record.Ask(ctx, text, &next) }); err != nil {
+		next.Ceiling = last + b.ceilingStep()
+		if err := b.ceilingRaises.Do(ctx, b.group.Life, func(ctx context.Context) error { return b.record.Ask(ctx, text, &next) }); err != nil {
 			return err
 		}
 	}
 }
 
-// raiseAhead has e's ceiling rise before a grant needs it: above what a clock counts as long as the
-// record may stay unread.
-func (b *Backend) raiseAhead(ctx context.Context, e *epoch) error {
+// raiseCeilingAhead raises e's ceiling before a grant needs that: above the tokens that a clock counts
+// while the record may stay unread.
+func (b *Backend) raiseCeilingAhead(ctx context.Context, e *epoch) error {
 	b.mu.Lock()
-	last, since := e.last, e.granted
+	last, since := e.lastToken, e.lastTokenAt
 	b.mu.Unlock()
 	if last == 0 {
 		return nil
 	}
 	t := b.terms
-	return b.cover(ctx, e, last+counted(driver.Now().Sub(since)+t.Silence+t.Probe+t.Timeout))
+	return b.raiseCeiling(ctx, e, last+clockTokens(driver.Now().Sub(since)+t.Silence+t.Probe+t.Timeout))
 }
 
-// step is by how much the ceiling rises at once: by what a clock counts in a quarter of the
-// time that a switch waits, so that tokens which a clock counts are above the ceiling after it.
-func (b *Backend) step() uint64 {
-	return counted(b.terms.Drain() / 4)
+// ceilingStep is by how much the ceiling is raised at once: what a clock counts in a quarter of the
+// time that a switch waits. So the tokens of a clock are above the ceiling after a switch.
+func (b *Backend) ceilingStep() uint64 {
+	return clockTokens(b.terms.Drain() / 4)
 }
 
-// counted returns how many tokens a clock counts in d.
-func counted(d time.Duration) uint64 {
+// clockTokens returns how many tokens a clock counts in d.
+func clockTokens(d time.Duration) uint64 {
 	return uint64(d.Microseconds()) * driver.TokensPerMicrosecond
 }

@@ -77,16 +77,16 @@ type Backend struct {
 	members []*member
 	record  engine.Agreed[state]
 
-	group  *engine.Group // with the Record
-	raises engine.Shared // of the record's ceiling
+	group         *engine.Group // the engines, and the Record
+	ceilingRaises engine.Shared // one at a time, for all callers that need it
 
-	mu      sync.Mutex                          // guards the rest, and epochs
-	now     *epoch                              // the last that was learned of; nil: none yet
-	fallen  bool                                // the record is gone, or says less than this process knows
-	found   string                              // its text then
-	failed  error                               // why it was not read again, or made, the last time that was tried
-	former  map[*member]driver.Instant          // until when an undo goes to these too
-	waiting map[engine.Place]driver.Acquisition // in the queues of now's engine
+	mu         sync.Mutex                          // guards the rest, and epochs
+	epoch      *epoch                              // the latest; nil: none is known yet
+	recordLost bool                                // the record is gone, or older than what this process has read before
+	recordText string                              // what the last look found
+	recordErr  error                               // of the last look, or of writing the record
+	former     map[*member]driver.Instant          // engines that Undo also goes to, until when
+	waiting    map[engine.Place]driver.Acquisition // in the queues of epoch's engine
 }
 
 // New returns a Backend that takes locks at primary, or at one of standbys while a switch
@@ -117,7 +117,7 @@ func New(primary driver.Backend, standbys []driver.Backend, options ...Options) 
 	for i, e := range engines {
 		b.add(b.options.Names[i], e)
 	}
-	b.keep(engines)
+	b.chooseRecord(engines)
 	b.group.Start = func() {
 		b.group.Life.Go(b.watch)
 		for _, m := range b.members {
@@ -139,8 +139,8 @@ func (b *Backend) add(name string, e driver.Backend) {
 	}
 }
 
-// keep chooses where the record is.
-func (b *Backend) keep(engines []driver.Backend) {
+// chooseRecord chooses the engine that keeps the record.
+func (b *Backend) chooseRecord(engines []driver.Backend) {
 	at := b.options.Record
 	switch {
 	case at == nil && len(engines) > 1:

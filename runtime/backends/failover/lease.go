@@ -8,7 +8,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// lease implements [driver.Lease]: an engine's, by an epoch.
+// lease implements [driver.Lease]: one of an engine, which an epoch allows.
 type lease struct {
 	engine.Wrapped
 	backend *Backend
@@ -16,11 +16,11 @@ type lease struct {
 	offset  uint64 // of the epoch
 }
 
-// Deadline implements [driver.Lease]: the engine's, and no later than a switch that this
-// process does not know of yet would wait for.
+// Deadline implements [driver.Lease]: the engine's, but no later than a switch waits that was
+// decided just after the last look.
 func (l *lease) Deadline() driver.Instant {
 	l.backend.mu.Lock()
-	until := l.epoch.looked.Add(l.backend.terms.Bound())
+	until := l.epoch.lastLook.Add(l.backend.terms.Bound())
 	l.backend.mu.Unlock()
 	return engine.Earlier(l.Lease.Deadline(), until)
 }
@@ -44,13 +44,13 @@ func (l *lease) Release(ctx context.Context, last uint64) error {
 // RenewAll implements [driver.BatchRenewer]. A lease of an epoch that is over is not renewed.
 func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
 	b.mu.Lock()
-	now := b.now
+	current := b.epoch
 	b.mu.Unlock()
 	return engine.RenewAt(ctx, leases, ttls, func(one driver.Lease) (driver.Backend, driver.Lease, error) {
 		l := one.(*lease)
-		if l.epoch != now {
+		if l.epoch != current {
 			return nil, nil, errSwitched
 		}
-		return now.member.Backend, l.Lease, nil
+		return current.member.Backend, l.Lease, nil
 	})
 }

@@ -19,22 +19,22 @@ type member struct {
 
 	mu        sync.Mutex // guards the rest
 	good, bad int        // probes in a row
-	err       error      // of the last
-	id        string     // of its server, if it has told
+	err       error      // of the last probe
+	id        string     // of its server, if known
 }
 
 // watch probes m again and again.
 func (m *member) watch(ctx context.Context) {
 	t := m.backend.terms
-	met := false
+	known := false
 	engine.Every(ctx, t.Probe, func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, t.Timeout)
 		defer cancel()
 		err := m.ping(ctx)
-		if err == nil && !met {
-			met = m.meet(ctx)
+		if err == nil && !known {
+			known = m.learnServerID(ctx)
 		}
-		m.note(err)
+		m.noteProbe(err)
 	})
 }
 
@@ -43,7 +43,7 @@ func (m *member) ping(ctx context.Context) (err error) {
 	if p, ok := m.Backend.(driver.Pinger); ok {
 		err = p.Ping(ctx)
 	} else {
-		_, err = m.token(ctx)
+		_, err = m.probeToken(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("engine %q: %w", m.name, driver.Locate(m.Backend, err))
@@ -51,8 +51,8 @@ func (m *member) ping(ctx context.Context) (err error) {
 	return nil
 }
 
-// token takes a lock of its own at m, frees it, and returns its fencing token.
-func (m *member) token(ctx context.Context) (uint64, error) {
+// probeToken takes a lock at m that nobody else uses, releases it, and returns its fencing token.
+func (m *member) probeToken(ctx context.Context) (uint64, error) {
 	b := m.backend
 	name := newUUID()
 	a := &driver.Acquisition{Key: b.options.Key + ".probe." + name, ID: name + ":1", TTL: b.terms.LongestTTL, Tokens: 1}
@@ -68,8 +68,8 @@ func (m *member) token(ctx context.Context) (uint64, error) {
 	return first, nil
 }
 
-// note counts a probe.
-func (m *member) note(err error) {
+// noteProbe counts a probe.
+func (m *member) noteProbe(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.err = err; err == nil {
@@ -79,7 +79,7 @@ func (m *member) note(err error) {
 	}
 }
 
-// isUp and isAway report what the last probes say. Between the two nothing is known.
+// isUp reports whether the last probes have all succeeded, and isAway whether all have failed.
 func (m *member) isUp() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -92,9 +92,9 @@ func (m *member) isAway() (away bool, why error) {
 	return m.bad >= m.backend.options.Failures, m.err
 }
 
-// meet finds out which server m is, and refuses two engines that are one. It reports whether
-// there is nothing more to find out.
-func (m *member) meet(ctx context.Context) bool {
+// learnServerID learns the ID of m's server, and refuses two engines with one. It reports whether it
+// need not be called again.
+func (m *member) learnServerID(ctx context.Context) bool {
 	var id string
 	var err error
 	switch e := m.Backend.(type) {
@@ -122,7 +122,7 @@ func (m *member) meet(ctx context.Context) bool {
 	return true
 }
 
-// newUUID returns a UUID of version 8, by chance.
+// newUUID returns a random UUID, of version 8.
 func newUUID() string {
 	var u [16]byte
 	rand.Read(u[:]) // never fails, by its documentation

@@ -13,72 +13,72 @@ import (
 // errSwitched is why a lease is not renewed: it lasts until its deadline.
 var errSwitched = errors.New("another engine grants now; the lease is not renewed and lasts until its deadline")
 
-// watch looks at the record again and again, and does what is due by it.
+// watch looks at the record again and again, and advances it.
 func (b *Backend) watch(ctx context.Context) {
 	engine.Every(ctx, b.terms.Probe, func(ctx context.Context) {
 		err := b.record.Look(ctx)
 		if err == nil {
-			err = b.act(ctx)
+			err = b.advance(ctx)
 		}
 		b.mu.Lock()
-		b.failed = err
+		b.recordErr = err
 		b.mu.Unlock()
 	})
 }
 
-// act writes the record if that is due. Of several processes that do so one is first, and
-// the others find its text. The error is why there is none.
-func (b *Backend) act(ctx context.Context) error {
+// advance writes the next state of the record if that is due. If several processes do, one is
+// first, and the others learn its state. The error is why a record that is lost can't be made anew.
+func (b *Backend) advance(ctx context.Context) error {
 	b.mu.Lock()
-	e, fallen, found := b.now, b.fallen, b.found
+	e, lost, text := b.epoch, b.recordLost, b.recordText
 	var s state
 	if e != nil {
 		s = e.state
 	}
 	b.mu.Unlock()
 	switch {
-	case fallen && e == nil:
-		return b.record.Ask(ctx, found, &state{Epoch: 1, Engine: b.members[0].name, Why: "there was no record"})
-	case fallen:
-		return b.record.Ask(ctx, found, s.next(s.Engine, "the record had been lost"))
+	case lost && e == nil:
+		return b.record.Ask(ctx, text, &state{Epoch: 1, Engine: b.members[0].name, Why: "there was no record"})
+	case lost:
+		return b.record.Ask(ctx, text, s.next(s.Engine, "the record had been lost"))
 	case e.member == nil:
 		return nil
 	}
-	if !s.Open && e.first.Add(b.terms.Drain()).Left() <= 0 {
+	if !s.Open && e.learned.Add(b.terms.Drain()).Left() <= 0 {
 		_ = b.open(ctx, e)
 	}
-	_ = b.raiseAhead(ctx, e) // else a grant does
+	_ = b.raiseCeilingAhead(ctx, e) // if it fails, the next grant raises it
 	away, why := e.member.isAway()
-	if b.options.ByHand || !away || e.first.Add(b.rest()).Left() > 0 {
+	if b.options.ByHand || !away || e.learned.Add(b.minEpochAge()).Left() > 0 {
 		return nil
 	}
 	for _, m := range b.members {
 		if m != e.member && m.isUp() {
-			_ = b.decide(ctx, e, m.name, why.Error())
+			_ = b.switchTo(ctx, e, m.name, why.Error())
 			break
 		}
 	}
 	return nil
 }
 
-// rest is how old an epoch must be before a process ends it by itself: so processes that
-// differ about who is away can't keep each other from opening one.
-func (b *Backend) rest() time.Duration {
+// minEpochAge is how old an epoch must be before a process ends it because of probes: processes
+// that differ about which engine is away must not keep each other from opening one.
+func (b *Backend) minEpochAge() time.Duration {
 	return b.terms.Drain() + time.Duration(b.options.Failures+1)*b.terms.Probe
 }
 
-// next is the state by which the engine of this name is to grant.
+// next returns the state after s, by which the engine of this name is to grant.
 func (s state) next(engine, why string) *state {
 	return &state{Epoch: s.Epoch + 1, Engine: engine, Why: why, Floor: s.Ceiling, Ceiling: s.Ceiling}
 }
 
-// decide ends e, and begins the next epoch, unless that has begun or the record is lost.
-func (b *Backend) decide(ctx context.Context, e *epoch, engine, why string) error {
+// switchTo ends e, and begins the next epoch, unless that has begun or the record is lost.
+func (b *Backend) switchTo(ctx context.Context, e *epoch, engine, why string) error {
 	for {
 		b.mu.Lock()
-		text, s, now := e.text, e.state, b.now == e && !b.fallen
+		text, s, current := e.text, e.state, b.epoch == e && !b.recordLost
 		b.mu.Unlock()
-		if !now {
+		if !current {
 			return nil
 		}
 		if err := b.record.Ask(ctx, text, s.next(engine, why)); err != nil {
@@ -87,23 +87,23 @@ func (b *Backend) decide(ctx context.Context, e *epoch, engine, why string) erro
 	}
 }
 
-// open has e's engine grant: no lease of an epoch before can last any more. The engine's
-// tokens from now on, plus the offset, are above the floor; there is room for its clock to
-// be set back by as much as a switch waits.
+// open opens e, when no lease of an earlier epoch can last any more. It sets the offset so that the
+// engine's tokens from now on are above the floor, even if its clock is set back by a quarter of the
+// time that a switch waits.
 func (b *Backend) open(ctx context.Context, e *epoch) error {
 	ctx, cancel := context.WithTimeout(ctx, b.terms.Timeout)
 	defer cancel()
-	token, err := e.member.token(ctx)
+	token, err := e.member.probeToken(ctx)
 	if err != nil {
 		return fmt.Errorf("engine %q: %w", e.member.name, driver.Locate(e.member.Backend, err))
 	}
 	b.mu.Lock()
 	text, next := e.text, e.state
 	b.mu.Unlock()
-	if least := next.Floor + b.step(); next.Floor > 0 && token <= least {
+	if least := next.Floor + b.ceilingStep(); next.Floor > 0 && token <= least {
 		next.Offset = least - token + 1
 	}
-	next.Open, next.Ceiling = true, token+next.Offset+b.step()
+	next.Open, next.Ceiling = true, token+next.Offset+b.ceilingStep()
 	return b.record.Ask(ctx, text, &next)
 }
 
@@ -115,11 +115,11 @@ func (b *Backend) Begin(ctx context.Context) error {
 	if err := b.group.Refused(); err != nil {
 		return err
 	}
-	token, err := b.members[0].token(ctx)
+	token, err := b.members[0].probeToken(ctx)
 	if err != nil {
 		return fmt.Errorf("engine %q: %w", b.members[0].name, driver.Locate(b.members[0].Backend, err))
 	}
-	s := state{Epoch: 1, Engine: b.members[0].name, Open: true, Ceiling: token + b.step(), Why: "it was begun by hand"}
+	s := state{Epoch: 1, Engine: b.members[0].name, Open: true, Ceiling: token + b.ceilingStep(), Why: "it was begun by hand"}
 	return b.record.Ask(ctx, "", &s)
 }
 
@@ -142,15 +142,15 @@ func (b *Backend) Switch(ctx context.Context, name string) error {
 			return err
 		}
 		b.mu.Lock()
-		e, fallen := b.now, b.fallen
+		e, lost := b.epoch, b.recordLost
 		b.mu.Unlock()
-		if fallen || e == nil {
+		if lost || e == nil {
 			return errors.New("failover: there is no record to change yet; it is made within a second")
 		}
 		if e.member == m {
 			return nil
 		}
-		if err := b.decide(ctx, e, name, "it was switched by hand"); err != nil {
+		if err := b.switchTo(ctx, e, name, "it was switched by hand"); err != nil {
 			return err
 		}
 		if b.granting() != m {
@@ -171,9 +171,9 @@ func (b *Backend) Status(ctx context.Context) (Status, error) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.now == nil || b.fallen {
+	if b.epoch == nil || b.recordLost {
 		return Status{}, errors.New("failover: there is no record yet")
 	}
-	s := b.now.state
+	s := b.epoch.state
 	return Status{s.Engine, s.Epoch, s.Open, s.Why}, nil
 }

@@ -14,51 +14,51 @@ import (
 )
 
 const (
-	// overrule is how many attempts the gate refuses for one holder before one attempt asks all and disregards
-	// its refusal: a crash may have left a lease there alone, and who is first in its queue has had the time
-	// to take the lock.
-	overrule = 4
-	// attempts is how many are made for who only tries, while others ask at the same time.
-	attempts = 4
-	// nearest and farthest bound the pause after an attempt that some member granted.
-	nearest, farthest = 2 * time.Millisecond, time.Second
+	// maxGateRefusals is how many attempts the gate refuses for one holder before one attempt asks all members and
+	// ignores the gate's refusal. A crash may have left a lease at the gate alone. If not, the first in the gate's
+	// queue has had the time to take the lock.
+	maxGateRefusals = 4
+	// tryAttempts is how many attempts a caller that does not wait makes while others split the votes.
+	tryAttempts = 4
+	// minPause and maxPause bound the pause after a split vote.
+	minPause, maxPause = 2 * time.Millisecond, time.Second
 )
 
-// ballot is what one member says to one attempt. vote.mu guards it, but for the first part.
+// ballot is the answer of one member to one attempt. vote.mu guards it, but for the first part.
 type ballot struct {
 	member  *member
 	slot    *slot
 	gate    bool
 	confirm chan uint64 // the token to raise to
 
-	answered bool
-	sent     driver.Instant
-	asked    *driver.Acquisition
-	lease    driver.Lease
-	base     uint64 // is added to the lease's tokens
-	err      error  // of the attempt, or of what followed
-	raised   uint64 // the member's later leases have tokens above it
-	may      bool   // it may vote
-	busy     bool   // it is being confirmed
-	joined   bool   // its lease is part of the quorum's
+	answered   bool
+	sent       driver.Instant
+	asked      *driver.Acquisition
+	lease      driver.Lease
+	base       uint64 // is added to the lease's tokens
+	err        error  // of the attempt, or of confirming it
+	raised     uint64 // the member's later leases have tokens above it
+	eligible   bool   // it may vote
+	confirming bool   // it is being confirmed
+	joined     bool   // its lease is part of the quorum's
 }
 
 // vote is one attempt to acquire, at all members.
 type vote struct {
 	b         *Backend
 	a         *driver.Acquisition
-	q         *acquiring
+	op        *acquireOp
 	ballots   []*ballot
 	overrules bool          // the gate's refusal for q.holder does not count
-	changed   chan struct{} // has room for one: a ballot has
-	decided   chan struct{} // closed once won is set or stays nil
+	changed   chan struct{} // receives when a ballot has changed; has room for one
+	decided   chan struct{} // closed once the vote is decided; won is not changed after that
 
-	admitted chan struct{} // closed when the others than the gate may be asked
-	once     sync.Once     // closes it
+	othersAsked chan struct{} // closed when members other than the gate may be asked
+	once        sync.Once     // closes it
 
-	mu    sync.Mutex
-	order []*ballot // that were granted, as they came
-	won   *lease
+	mu      sync.Mutex
+	granted []*ballot // in the order in which they were granted
+	won     *lease
 }
 
 // Acquire implements [driver.Backend].
@@ -69,20 +69,20 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	if err := b.group.Takes(a, b.options.LongestTTL); err != nil {
 		return nil, err
 	}
-	q := b.enter(a.ID)
+	op := b.openOp(a.ID)
 	var l *lease
 	var err error
 	for n := 1; ; n++ {
-		l, err = b.ask(ctx, a, q)
-		// Who waits calls again. Of those that only try, and split the votes of a free lock, one is to get it.
+		l, err = b.attempt(ctx, a, op)
+		// A caller that waits calls again. Of those that only try, and split the votes of a free lock, one must get it.
 		held := engine.HeldBy(err)
-		if a.Queue || q.near < n || n == attempts || held == nil || !engine.Pause(ctx, held.RetryAfter) {
+		if a.Queue || op.splits < n || n == tryAttempts || held == nil || !engine.Pause(ctx, held.RetryAfter) {
 			break
 		}
 	}
-	b.change(func() { q.ended = err == nil || !a.Queue || engine.HeldBy(err) == nil && !a.MayHaveRun })
-	if again := b.leave(a.ID, q); again {
-		a.MayHaveRun = true // so that Undo forgets it
+	b.withLock(func() { op.ended = err == nil || !a.Queue || engine.HeldBy(err) == nil && !a.MayHaveRun })
+	if again := b.closeOp(a.ID, op); again {
+		a.MayHaveRun = true // so that Undo is called, which ends op
 	}
 	if err != nil {
 		return nil, err
@@ -90,73 +90,73 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	return l, nil
 }
 
-// ask makes one attempt, at all members.
-func (b *Backend) ask(ctx context.Context, a *driver.Acquisition, q *acquiring) (*lease, error) {
-	v := &vote{b: b, a: a, q: q, changed: make(chan struct{}, 1), decided: make(chan struct{}), admitted: make(chan struct{})}
+// attempt makes one attempt at all members.
+func (b *Backend) attempt(ctx context.Context, a *driver.Acquisition, op *acquireOp) (*lease, error) {
+	v := &vote{b: b, a: a, op: op, changed: make(chan struct{}, 1), decided: make(chan struct{}), othersAsked: make(chan struct{})}
 	gate := b.gate(a.Key)
-	if v.overrules = b.overrules(q); v.overrules || !a.Queue || !b.contended(a.Key) {
-		v.admit()
+	if v.overrules = b.overrulesGate(op); v.overrules || !a.Queue || !b.contended(a.Key) {
+		v.askOthers()
 	} else {
-		defer time.AfterFunc(gatePatience, v.admit).Stop()
+		defer time.AfterFunc(gateTimeout, v.askOthers).Stop()
 	}
 	for i, m := range b.members {
-		v.ballots = append(v.ballots, &ballot{member: m, slot: &q.slots[i], gate: m == gate, confirm: make(chan uint64, 1)})
+		v.ballots = append(v.ballots, &ballot{member: m, slot: &op.slots[i], gate: m == gate, confirm: make(chan uint64, 1)})
 	}
-	asked := *a // which count changes
+	asked := *a // because wait changes a
 	for _, x := range v.ballots {
-		b.change(func() { q.users++ })
+		b.withLock(func() { op.users++ })
 		b.begin(func() {
-			defer b.leave(asked.ID, q)
-			v.ask(ctx, x, asked)
+			defer b.closeOp(asked.ID, op)
+			v.askMember(ctx, x, asked)
 		})
 	}
-	return v.count(ctx)
+	return v.wait(ctx)
 }
 
-// ask has one member vote, and does with its grant what the vote decides. It goes on when the
-// caller has gone: what a member was asked for is either part of the lease or undone.
-func (v *vote) ask(ctx context.Context, x *ballot, a driver.Acquisition) {
-	if !v.mayAsk(x) {
+// askMember asks one member, and when the vote is decided makes its grant part of the lease or undoes it.
+// It goes on when the caller has gone.
+func (v *vote) askMember(ctx context.Context, x *ballot, a driver.Acquisition) {
+	if !v.waitToAsk(x) {
 		return
 	}
 	ctx = context.WithoutCancel(ctx)
 	limited, cancel := v.b.limited(ctx, a.TTL)
 	defer cancel()
-	if err := x.slot.take(limited); err != nil {
-		v.note(x, func() { x.answered, x.err = true, errSilent })
+	if err := x.slot.lock(limited); err != nil {
+		v.update(x, func() { x.answered, x.err = true, errSilent })
 		<-v.decided
 		if v.won != nil {
 			v.b.leaveQueueLater(ctx, x, &a)
 		}
 		return
 	}
-	defer x.slot.give()
+	defer x.slot.unlock()
 	select {
 	case <-v.decided:
 		if v.won == nil {
-			// The next attempt has the same ID and may hold the member by now: what this one
-			// would be granted, and give back, is that.
+			// The next attempt has the same ID and may hold the member's lock by now. This one
+			// would be granted the same lock, and would release it.
 			return
 		}
 	default:
 	}
-	asked, sent := v.b.attempt(&a, x.slot, x.gate), driver.Now()
+	asked, sent := v.b.request(&a, x.slot, x.gate), driver.Now()
 	l, err := x.member.acquire(limited, asked, v.decided)
 	var base uint64
 	if l != nil && x.member.base != nil {
 		base, err = x.member.base.swap(limited, "", "")
 	}
-	v.b.change(func() { x.slot.placed = x.slot.placed || asked.MayBeGranted }) // before the caller knows, and leaves
-	v.note(x, func() {
+	v.b.withLock(func() { x.slot.placed = x.slot.placed || asked.MayBeGranted }) // before the caller knows, and leaves
+	v.update(x, func() {
 		x.answered, x.sent, x.asked, x.lease, x.base, x.err = true, sent, asked, l, base, err
 		if l != nil {
 			first, n := l.Tokens()
 			x.raised = base + first + n - 1
-			v.order = append(v.order, x)
+			v.granted = append(v.granted, x)
 		}
 	})
 	if x.gate && engine.HeldBy(err) == nil {
-		v.admit()
+		v.askOthers()
 	}
 	v.confirmAll(ctx, x, a.TTL)
 	if l != nil && v.won != nil && (x.joined || v.won.join(x)) {
@@ -166,19 +166,19 @@ func (v *vote) ask(ctx context.Context, x *ballot, a driver.Acquisition) {
 		v.b.leaveQueue(ctx, x, &a)
 	}
 	if v.b.takeBack(ctx, x, a.TTL) {
-		v.b.change(func() { x.slot.generation, x.slot.placed = x.slot.generation+1, false })
+		v.b.withLock(func() { x.slot.generation, x.slot.placed = x.slot.generation+1, false })
 	}
 }
 
-// confirmAll does what the vote asks of x's lease until it is decided.
+// confirmAll confirms x's lease as often as the vote asks for it, until the vote is decided.
 func (v *vote) confirmAll(ctx context.Context, x *ballot, ttl time.Duration) {
 	for {
 		select {
 		case least := <-x.confirm:
 			err := v.b.confirm(ctx, x, ttl, least)
-			v.note(x, func() {
-				if x.busy, x.err = false, err; err == nil {
-					x.may, x.raised = true, max(x.raised, least)
+			v.update(x, func() {
+				if x.confirming, x.err = false, err; err == nil {
+					x.eligible, x.raised = true, max(x.raised, least)
 				}
 			})
 		case <-v.decided:
@@ -187,15 +187,15 @@ func (v *vote) confirmAll(ctx context.Context, x *ballot, ttl time.Duration) {
 	}
 }
 
-// limited returns ctx with the time that one member has.
+// limited returns ctx with the timeout of a call to one member. It also ends with the Backend.
 func (b *Backend) limited(ctx context.Context, ttl time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, b.timeout(ttl))
 	stop := context.AfterFunc(b.group.Life.Context(), cancel)
 	return ctx, func() { stop(); cancel() }
 }
 
-// note changes x, and has count look.
-func (v *vote) note(x *ballot, change func()) {
+// update changes x, and has wait decide again.
+func (v *vote) update(x *ballot, change func()) {
 	v.mu.Lock()
 	change()
 	v.mu.Unlock()
@@ -205,8 +205,8 @@ func (v *vote) note(x *ballot, change func()) {
 	}
 }
 
-// confirm makes x a vote that counts: its member remembers all that it had granted, its later
-// leases have tokens above least, and its lease has its whole length.
+// confirm makes x a vote that counts: it checks that the member remembers all that it had granted,
+// raises the tokens of the member's later leases above least, and renews a provisional lease.
 func (b *Backend) confirm(ctx context.Context, x *ballot, ttl time.Duration, least uint64) error {
 	ctx, cancel := b.limited(ctx, ttl)
 	defer cancel()
@@ -217,7 +217,7 @@ func (b *Backend) confirm(ctx context.Context, x *ballot, ttl time.Duration, lea
 		raised <- nil
 	}
 	var err error
-	if !x.may {
+	if !x.eligible {
 		err = x.member.mayVote(ctx, x.sent)
 		if p, ok := x.lease.(driver.ProvisionalLease); ok && err == nil && p.Term() < ttl {
 			err = x.lease.Renew(ctx, ttl)
@@ -226,12 +226,12 @@ func (b *Backend) confirm(ctx context.Context, x *ballot, ttl time.Duration, lea
 	return errors.Join(err, <-raised)
 }
 
-// count waits until the vote is decided.
-func (v *vote) count(ctx context.Context) (*lease, error) {
+// wait waits until the vote is decided.
+func (v *vote) wait(ctx context.Context) (*lease, error) {
 	begun := time.Now()
 	for {
 		v.mu.Lock()
-		done, err := v.look(time.Since(begun))
+		done, err := v.decide(time.Since(begun))
 		if !done && ctx.Err() != nil {
 			done, err = true, v.failure(ctx.Err())
 		}
@@ -248,31 +248,31 @@ func (v *vote) count(ctx context.Context) (*lease, error) {
 	}
 }
 
-// look decides the vote if it can be, and else has those confirmed that are to decide it: the
-// first majority that granted, whose highest token is that of the lease.
-func (v *vote) look(took time.Duration) (done bool, err error) {
+// decide decides the vote if that is possible. Else it has the first majority that granted confirmed,
+// whose highest token is that of the lease.
+func (v *vote) decide(took time.Duration) (done bool, err error) {
 	refused, pending, gate := v.tally()
 	var held *driver.HeldError // by the gate
 	if gate != nil && gate.answered {
 		held = engine.HeldBy(gate.err)
 	}
-	if held != nil && v.alone() {
-		v.b.gated(v.a.Key, v.q, held)
+	if held != nil && v.gateOnly() {
+		v.b.noteGateRefusal(v.a.Key, v.op, held)
 		return true, gate.err
 	}
-	voters := slices.DeleteFunc(slices.Clone(v.order), func(x *ballot) bool { return x.err != nil })
+	voters := slices.DeleteFunc(slices.Clone(v.granted), func(x *ballot) bool { return x.err != nil })
 	switch yes := len(voters); {
 	case yes < v.b.majority && (yes+pending >= v.b.majority || yes+refused < v.b.majority && yes+refused+pending >= v.b.majority):
-		return false, nil // it may be won yet, or it is not known whether a majority answers
+		return false, nil // it may still be won, or it is not known whether a majority answers
 	case yes < v.b.majority && gate != nil && !gate.answered:
-		// Who is to wait stands in the gate's queue first: else the lock may be free by the time
-		// that the gate is asked, and nobody would tell the caller.
+		// A caller that will wait must be in the gate's queue first. Else the lock may be released
+		// before the gate is asked, and nobody would notify the caller.
 		return false, nil
 	case yes < v.b.majority:
 		return true, v.refusal(yes, took)
 	}
-	if held != nil && !(v.overrules && held.Holder == v.q.holder) {
-		v.b.gated(v.a.Key, v.q, held)
+	if held != nil && !(v.overrules && held.Holder == v.op.gateHolder) {
+		v.b.noteGateRefusal(v.a.Key, v.op, held)
 		return true, v.refusal(len(voters), took)
 	}
 	voters = voters[:v.b.majority]
@@ -283,18 +283,18 @@ func (v *vote) look(took time.Duration) (done bool, err error) {
 	}
 	least, ready := token+v.a.Tokens-1, true
 	for _, x := range voters {
-		if x.may && x.raised >= least {
+		if x.eligible && x.raised >= least {
 			continue
 		}
 		ready = false
-		if !x.busy {
-			x.busy = true
+		if !x.confirming {
+			x.confirming = true
 			x.confirm <- least
 		}
 	}
 	if ready {
 		v.won = newLease(v.b, v.a, token)
-		for _, x := range v.order {
+		for _, x := range v.granted {
 			x.joined = v.won.join(x)
 		}
 	}
@@ -302,7 +302,7 @@ func (v *vote) look(took time.Duration) (done bool, err error) {
 }
 
 // tally counts the members that refuse and those that have not answered, and returns the ballot of the
-// gate, if the caller will wait. The acquisition may be granted by itself where a member's may.
+// gate, if the caller will wait. It sets MayBeGranted of the acquisition if a member has set it.
 func (v *vote) tally() (refused, pending int, gate *ballot) {
 	for _, x := range v.ballots {
 		if x.gate && v.a.Queue {
@@ -321,7 +321,7 @@ func (v *vote) tally() (refused, pending int, gate *ballot) {
 	return refused, pending, gate
 }
 
-// refused reports whether the member has answered that it does not grant the key, and after what time it may.
+// refused reports whether the member has answered that it does not grant the key, and when to ask again.
 func (x *ballot) refused() (after time.Duration, no bool) {
 	if held := engine.HeldBy(x.err); held != nil {
 		return held.RetryAfter, true
@@ -329,28 +329,28 @@ func (x *ballot) refused() (after time.Duration, no bool) {
 	return 0, errors.Is(x.err, driver.ErrLost) // granted, and over before it was confirmed
 }
 
-// refusal returns why the attempt failed, of which so many members had granted it.
+// refusal returns the error of an attempt that yes members had granted.
 func (v *vote) refusal(yes int, took time.Duration) error {
-	var left []time.Duration // of those that hold it
-	near := yes > 0
+	var left []time.Duration // until the leases of others end
+	split := yes > 0
 	for _, x := range v.ballots {
 		if after, no := x.refused(); no {
 			left = append(left, after)
 		}
-		near = near || x.lease != nil
+		split = split || x.lease != nil
 	}
 	if yes+len(left) < v.b.majority {
 		return v.failure(nil)
 	}
 	slices.Sort(left)
 	held := &driver.HeldError{RetryAfter: left[min(max(v.b.majority-yes, 1), len(left))-1]}
-	if near {
-		// Others may ask at the same time, each with a minority; or the gate has just been given
-		// to who is first in its queue. Each waits a while, by chance, and longer each time.
+	if split {
+		// Others may ask at the same time, each with a minority; or the gate was just granted to
+		// the first in its queue. Each pauses for a random time, which grows with each attempt.
 		var times int
-		v.b.change(func() { v.q.near++; times = v.q.near })
-		pause := max(nearest, took) << min(times, 10)
-		pause = min(pause/2+rand.N(pause), farthest)
+		v.b.withLock(func() { v.op.splits++; times = v.op.splits })
+		pause := max(minPause, took) << min(times, 10)
+		pause = min(pause/2+rand.N(pause), maxPause)
 		if held.RetryAfter == 0 || pause < held.RetryAfter || yes >= v.b.majority {
 			held.RetryAfter = pause
 		}
@@ -358,9 +358,9 @@ func (v *vote) refusal(yes int, took time.Duration) error {
 	return held
 }
 
-// failure is the error of an attempt that was not answered by a majority; because of cause,
-// if the caller did not wait for it. It is a HeldError or ErrConflict only if a majority says so, and
-// no ErrLost: the caller has held nothing.
+// failure returns the error of an attempt that no majority has answered. cause is why the caller
+// did not wait for it, or nil. The error is a HeldError or ErrConflict only if a majority says so, and
+// never ErrLost, because the caller has held nothing.
 func (v *vote) failure(cause error) error {
 	errs := []error{cause}
 	unknown, held, conflicts := false, 0, 0
@@ -384,7 +384,7 @@ func (v *vote) failure(cause error) error {
 		errs = append(errs, fmt.Errorf("member %q: %w", x.member.name, err))
 	}
 	if err := errors.Join(errs...); cause == nil && errors.Is(err, driver.ErrInvalid) {
-		return err // no member that has its like has taken what these refuse unsent
+		return err // the members that refuse it have sent nothing
 	}
 	err := fmt.Errorf("no majority of the %d members: %w", len(v.ballots), errors.Join(errs...))
 	if unknown {

@@ -7,81 +7,81 @@ import (
 )
 
 const (
-	// gatePatience is how long the gate may take to answer before the others are asked as well.
-	gatePatience = 20 * time.Millisecond
-	// remembered is for how long a key counts as wanted by several after that was seen.
-	remembered = time.Second
-	// mostRemembered bounds how many keys are.
-	mostRemembered = 4096
+	// gateTimeout is how long the gate may take to answer before the others are asked as well.
+	gateTimeout = 20 * time.Millisecond
+	// contentionTTL is how long a key counts as contended after that was seen.
+	contentionTTL = time.Second
+	// maxContended bounds how many keys do.
+	maxContended = 4096
 )
 
-// contend notes that several want key.
-func (b *Backend) contend(key string) {
+// noteContention notes that several processes want key.
+func (b *Backend) noteContention(key string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.wanted) >= mostRemembered {
-		clear(b.wanted)
+	if len(b.contendedUntil) >= maxContended {
+		clear(b.contendedUntil)
 	}
-	b.wanted[key] = driver.Now().Add(remembered)
+	b.contendedUntil[key] = driver.Now().Add(contentionTTL)
 }
 
-// contended reports whether several want key, so that to ask all members at once would take
-// votes from the first in line.
+// contended reports whether several processes want key. An attempt that asks all members at once
+// would then take votes from the first in the gate's queue.
 func (b *Backend) contended(key string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	until, ok := b.wanted[key]
+	until, ok := b.contendedUntil[key]
 	if ok && until.Left() <= 0 {
-		delete(b.wanted, key)
+		delete(b.contendedUntil, key)
 		return false
 	}
 	return ok
 }
 
-// gated notes that q gives way to a refusal of the gate. That counts as contention. If it did not, who
-// waits would ask all again after a second, and take votes from the first in line: in a simulation, 64
-// processes that want one key with two of five members hung get 46 sections a second instead of 83.
-func (b *Backend) gated(key string, q *acquiring, held *driver.HeldError) {
-	b.contend(key)
+// noteGateRefusal counts a refusal of the gate, which op gives way to, and notes contention. Without that, a
+// waiter would ask all members again after a second, and take votes from the first in the queue: in a simulation,
+// 64 processes that want one key with two of five members hung get 46 sections a second instead of 83.
+func (b *Backend) noteGateRefusal(key string, op *acquireOp, held *driver.HeldError) {
+	b.noteContention(key)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if q.holder != held.Holder {
-		q.holder, q.gated = held.Holder, 0
+	if op.gateHolder != held.Holder {
+		op.gateHolder, op.gateRefusals = held.Holder, 0
 	}
-	q.gated++
+	op.gateRefusals++
 }
 
-// overrules reports whether the gate has refused q for one holder so often that all are asked once.
-func (b *Backend) overrules(q *acquiring) (all bool) {
-	b.change(func() {
-		if all = q.gated >= overrule; all {
-			q.gated = 0
+// overrulesGate reports whether the gate has refused op for one holder so often that this attempt ignores it.
+func (b *Backend) overrulesGate(op *acquireOp) (all bool) {
+	b.withLock(func() {
+		if all = op.gateRefusals >= maxGateRefusals; all {
+			op.gateRefusals = 0
 		}
 	})
 	return all
 }
 
-// admit has the other members than the gate be asked.
-func (v *vote) admit() { v.once.Do(func() { close(v.admitted) }) }
+// askOthers has the members other than the gate asked.
+func (v *vote) askOthers() { v.once.Do(func() { close(v.othersAsked) }) }
 
-// alone reports whether only the gate was asked.
-func (v *vote) alone() bool {
+// gateOnly reports whether only the gate has been asked.
+func (v *vote) gateOnly() bool {
 	select {
-	case <-v.admitted:
+	case <-v.othersAsked:
 		return false
 	default:
 		return true
 	}
 }
 
-// mayAsk waits until x may be asked. It reports false if the vote is over before.
-func (v *vote) mayAsk(x *ballot) bool {
-	if x.gate || !v.alone() {
+// waitToAsk waits until x may be asked. It reports false if the vote is decided before.
+func (v *vote) waitToAsk(x *ballot) bool {
+	if x.gate || !v.gateOnly() {
 		return true
 	}
 	select {
-	case <-v.admitted:
+	case <-v.othersAsked:
 	case <-v.decided:
 	}
-	return !v.alone()
+	return !v.gateOnly()
 }

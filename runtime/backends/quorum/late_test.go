@@ -23,16 +23,16 @@ func TestLateAskOfARefusedAttempt(t *testing.T) {
 		b := New(map[string]driver.Backend{"a": memlock.New(), "b": memlock.New(), "c": memlock.New()}, Options{LongestTTL: time.Minute})
 		defer func() { require.NoError(t, b.Close()) }()
 		a := &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000001:1", TTL: time.Minute, Tokens: 1}
-		refused := &vote{b: b, a: a, q: b.enter(a.ID), changed: make(chan struct{}, 1), decided: make(chan struct{}), admitted: make(chan struct{})}
+		refused := &vote{b: b, a: a, op: b.openOp(a.ID), changed: make(chan struct{}, 1), decided: make(chan struct{}), othersAsked: make(chan struct{})}
 		close(refused.decided)
-		refused.admit()
+		refused.askOthers()
 		next, err := b.Acquire(t.Context(), a)
 		require.NoError(t, err)
 		for i, m := range b.members {
-			refused.ask(t.Context(), &ballot{member: m, slot: &refused.q.slots[i], confirm: make(chan uint64, 1)}, *a)
+			refused.askMember(t.Context(), &ballot{member: m, slot: &refused.op.slots[i], confirm: make(chan uint64, 1)}, *a)
 		}
 		require.NoError(t, next.Release(t.Context(), 0))
-		b.leave(a.ID, refused.q)
+		b.closeOp(a.ID, refused.op)
 	})
 }
 
@@ -116,7 +116,7 @@ func TestManyCallsWaitForALateMajority(t *testing.T) {
 			return err
 		}
 		require.ErrorIs(t, acquire(0), driver.ErrIndeterminate)
-		errs := make(chan error, 5*silentCalls)
+		errs := make(chan error, 5*maxSilentCalls)
 		for n := range cap(errs) {
 			go func() { errs <- acquire(1 + n) }()
 		}
@@ -199,7 +199,7 @@ func TestIDOfALaterAttempt(t *testing.T) {
 	seen := map[string]string{}
 	for _, n := range []string{"1", "10", "11", "101", "10001", "110001", "1010001"} {
 		for generation := range 12 {
-			id := b.attempt(&driver.Acquisition{ID: process + n}, &slot{generation: generation}, false).ID
+			id := b.request(&driver.Acquisition{ID: process + n}, &slot{generation: generation}, false).ID
 			require.Empty(t, seen[id], "%s, attempt %d has the ID %s too", n, generation, id)
 			seen[id] = fmt.Sprintf("%s, attempt %d", n, generation)
 		}

@@ -12,18 +12,18 @@ import (
 
 // lease implements [driver.Lease]: those that members granted, of which a majority must hold.
 type lease struct {
-	backend  *Backend
-	key      string
-	ttl      time.Duration
-	first, n uint64
-	stays    bool // once lost, what is left of it is not given back: the lock has a delay, or no renewals
+	backend      *Backend
+	key          string
+	ttl          time.Duration
+	first, n     uint64
+	keepWhenLost bool // once lost, its remaining parts are not released: the lock has a delay, or no renewals
 
-	freed chan error // what a majority answers to the release; closed then, so that one call of Release has it
+	released chan error // the answer of a majority to the release, for one call of Release; then closed
 
-	mu      sync.Mutex // guards the rest
-	parts   []*part
-	look    func() // of the Locker, or nil
-	freeing bool   // no more parts join
+	mu        sync.Mutex // guards the rest
+	parts     []*part
+	look      func() // of the Locker, or nil
+	releasing bool   // no more parts join
 }
 
 // part is one member's lease.
@@ -36,16 +36,16 @@ type part struct {
 }
 
 func newLease(b *Backend, a *driver.Acquisition, first uint64) *lease {
-	return &lease{backend: b, key: a.Key, ttl: a.TTL, first: first, n: a.Tokens, stays: a.NoRenewal, freed: make(chan error, 1)}
+	return &lease{backend: b, key: a.Key, ttl: a.TTL, first: first, n: a.Tokens, keepWhenLost: a.NoRenewal, released: make(chan error, 1)}
 }
 
 // join makes the grant of x part of l. It reports false if l is being released already.
 //
-// Also a member that may not vote can join a lease that holds: who else would take the key
-// needs a majority without forgetful members, and so one of those that hold l now.
+// A member that may not vote can also join a lease that holds: to take the key, others need a
+// majority of members that remember, and so one of those that hold l now.
 func (l *lease) join(x *ballot) bool {
 	l.mu.Lock()
-	if l.freeing {
+	if l.releasing {
 		l.mu.Unlock()
 		return false
 	}
@@ -63,7 +63,7 @@ func (p *part) notify(look func()) {
 	}
 }
 
-// release frees p, of whose tokens the last that was used may be another member's.
+// release releases p. last is a token of the quorum's lease, and may be outside of those of p.
 func (p *part) release(ctx context.Context, last uint64) error {
 	if p.member.base != nil {
 		first, n := p.Lease.Tokens()
@@ -72,7 +72,7 @@ func (p *part) release(ctx context.Context, last uint64) error {
 	return p.Release(ctx, last)
 }
 
-// Deadline implements [driver.Lease]: the last instant at which a majority holds.
+// Deadline implements [driver.Lease]: the last instant at which a majority of leases lasts.
 func (l *lease) Deadline() driver.Instant {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -92,8 +92,9 @@ func (l *lease) Deadline() driver.Instant {
 // Tokens implements [driver.Lease].
 func (l *lease) Tokens() (first, n uint64) { return l.first, l.n }
 
-// wanted reports whether some member says that another process waits. It is no driver.WantedLease:
-// a turn of another process costs several round trips, so the whole tenure is worth them.
+// wanted reports whether some member says that another process waits. It does not implement
+// driver.WantedLease, by which the Locker would end its tenure early: to pass the lock to another
+// process costs several round trips.
 func (l *lease) wanted() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -119,23 +120,23 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 	return l.backend.RenewAll(ctx, []driver.Lease{l}, []time.Duration{ttl})[0]
 }
 
-// Release implements [driver.Lease]. What it begins goes on in the background until each
-// member has answered or its lease is over; a call waits until a majority has.
+// Release implements [driver.Lease]. It waits for the answers of a majority, and goes on in the
+// background until each member has answered or its lease is over.
 func (l *lease) Release(ctx context.Context, last uint64) error {
 	if l.wanted() {
-		l.backend.contend(l.key)
+		l.backend.noteContention(l.key)
 	}
 	l.mu.Lock()
-	stays := l.stays && !l.freeing && l.keptLocked() < l.backend.majority
-	if !stays {
-		l.beginLocked(ctx, last)
+	keep := l.keepWhenLost && !l.releasing && l.heldLocked() < l.backend.majority
+	if !keep {
+		l.beginReleaseLocked(ctx, last)
 	}
 	l.mu.Unlock()
-	if stays {
+	if keep {
 		return driver.ErrLost
 	}
 	select {
-	case err, first := <-l.freed:
+	case err, first := <-l.released:
 		if !first {
 			return driver.ErrLost
 		}
@@ -145,8 +146,8 @@ func (l *lease) Release(ctx context.Context, last uint64) error {
 	}
 }
 
-// keptLocked returns how many members have not said that l is lost.
-func (l *lease) keptLocked() (n int) {
+// heldLocked returns how many parts are not lost, as far as is known.
+func (l *lease) heldLocked() (n int) {
 	for _, p := range l.parts {
 		if !p.lost {
 			n++
@@ -155,17 +156,17 @@ func (l *lease) keptLocked() (n int) {
 	return n
 }
 
-// beginLocked begins to free l, unless that has been begun.
-func (l *lease) beginLocked(ctx context.Context, last uint64) {
-	if !l.freeing {
-		l.freeing = true
-		l.backend.begin(func() { l.free(context.WithoutCancel(ctx), last) })
+// beginReleaseLocked begins to release l, unless that has begun.
+func (l *lease) beginReleaseLocked(ctx context.Context, last uint64) {
+	if !l.releasing {
+		l.releasing = true
+		l.backend.begin(func() { l.releaseParts(context.WithoutCancel(ctx), last) })
 	}
 }
 
-// free releases all parts, the gate's when the others have been by as many members as its
-// next holder needs beside it, or have had their time: else that finds the others still held.
-func (l *lease) free(ctx context.Context, last uint64) {
+// releaseParts releases all parts. The gate's is released when as many others have been as the next
+// holder needs beside the gate, or after a timeout: else the next holder finds them still held.
+func (l *lease) releaseParts(ctx context.Context, last uint64) {
 	answers := make(chan error, len(l.parts)) // no part joins any more
 	begin := func(p *part) {
 		l.backend.begin(func() {
@@ -204,9 +205,9 @@ func (l *lease) free(ctx context.Context, last uint64) {
 		count(<-answers)
 	}
 	if freed < l.backend.majority {
-		l.freed <- driver.ErrLost
+		l.released <- driver.ErrLost
 	} else {
-		l.freed <- nil
+		l.released <- nil
 	}
-	close(l.freed)
+	close(l.released)
 }

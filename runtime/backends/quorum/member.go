@@ -11,10 +11,10 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// silentCalls is how many acquires at once are sent to a member whose last call had no answer.
-const silentCalls = 32
+// maxSilentCalls bounds the acquires under way at a member that did not answer the last call.
+const maxSilentCalls = 32
 
-// errSilent says that a member was not asked, because others still wait for its answer.
+// errSilent says that a member was not asked, because earlier calls still wait for its answer.
 var errSilent = errors.New("it does not answer, and enough calls wait for it")
 
 // member is one of the engines.
@@ -23,23 +23,23 @@ type member struct {
 	name       string
 	backend    *Backend
 	raiser     driver.TokenRaiser
-	base       *base             // the raiser, where the engine has none of its own; else nil
+	base       *tokenBase        // the raiser, where the engine has none of its own; else nil
 	record     driver.Agreement  // or nil
 	incarnated driver.Incarnated // or nil
 
-	silent atomic.Bool   // the last call had no answer
-	calls  chan struct{} // one for each acquire that was sent while it was silent
-	id     string        // by which it has answered; the backend's mutex guards it
-	noted  chan struct{} // closed when the last note has been put; the backend's mutex guards it
+	silent      atomic.Bool   // the last call had no answer
+	silentCalls chan struct{} // holds one value for each acquire that was sent while the member was silent
+	id          string        // of its server, as it has answered; the backend's mutex guards it
+	lastNote    chan struct{} // closed when the last note has been put; the backend's mutex guards it
 }
 
-// acquire makes one attempt at m. While m is silent a call is sent when it has room among
-// silentCalls, if decided is not closed before.
+// acquire makes one attempt at m. While m is silent it waits until fewer than maxSilentCalls are
+// under way, and gives up once the vote is decided.
 func (m *member) acquire(ctx context.Context, a *driver.Acquisition, decided <-chan struct{}) (driver.Lease, error) {
 	if m.silent.Load() {
 		select {
-		case m.calls <- struct{}{}:
-			defer func() { <-m.calls }()
+		case m.silentCalls <- struct{}{}:
+			defer func() { <-m.silentCalls }()
 		case <-decided:
 			return nil, errSilent
 		case <-ctx.Done():
@@ -56,18 +56,18 @@ func answered(err error) bool {
 	return err == nil || engine.HeldBy(err) != nil || errors.Is(err, driver.ErrConflict) || errors.Is(err, driver.ErrInvalid)
 }
 
-// mayVote returns nil if m is no other member as well, and remembers every lock that it had
-// granted when an attempt was sent that it has granted: if it has been up for the longest lease by
-// then. It must be called after the grant, so that a start between the two is seen.
+// mayVote returns nil if m shares its server with no other member, and remembers every lock that it
+// had granted when an attempt was sent, which it has granted: it had been up for the longest lease
+// by then. It must be called after the grant, so that a restart between the two is seen.
 func (m *member) mayVote(ctx context.Context, sent driver.Instant) error {
 	if m.incarnated == nil {
-		return m.introduce(ctx)
+		return m.learnServerID(ctx)
 	}
 	is, err := m.incarnated.Incarnation(ctx)
 	if err != nil {
 		return fmt.Errorf("asked since when it is up: %w", err)
 	}
-	m.backend.meet(m, is.ID)
+	m.backend.noteServerID(m, is.ID)
 	// It started at most is.Age before this instant, and sent is -sent.Left() before it.
 	if missing := m.backend.options.LongestTTL - is.Age - sent.Left(); missing > 0 {
 		return fmt.Errorf("it may have forgotten locks: it has started %v ago, and votes in %v",
@@ -76,9 +76,9 @@ func (m *member) mayVote(ctx context.Context, sent driver.Instant) error {
 	return m.backend.group.Usable() // by the answer it may be another member
 }
 
-// meet notes by which ID m has answered. Two members that have the same are one server.
-func (b *Backend) meet(m *member, id string) {
-	b.mu.Lock() // so that who finds the id finds the refusal
+// noteServerID notes the ID of m's server. Two members with one ID are refused.
+func (b *Backend) noteServerID(m *member, id string) {
+	b.mu.Lock() // until the refusal is set, so that whoever finds the id finds that too
 	defer b.mu.Unlock()
 	m.id = id
 	for _, other := range b.members {
@@ -88,8 +88,8 @@ func (b *Backend) meet(m *member, id string) {
 	}
 }
 
-// introduce learns which server m is, unless that is known.
-func (m *member) introduce(ctx context.Context) error {
+// learnServerID learns the ID of m's server, unless that is known.
+func (m *member) learnServerID(ctx context.Context) error {
 	if m.record == nil {
 		return nil
 	}
@@ -103,10 +103,10 @@ func (m *member) introduce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if id == "" { // it keeps no values, as it is configured
+	if id == "" { // it keeps no values, by its configuration
 		id = "the server of " + m.name
 	}
-	m.backend.meet(m, id)
+	m.backend.noteServerID(m, id)
 	return m.backend.group.Usable()
 }
 

@@ -8,43 +8,43 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// PutNote implements [driver.Noter], at a majority of the members. Each of them gets notes in the
-// order of the calls, even one that is behind.
+// PutNote implements [driver.Noter], at a majority of the members. Each member gets the notes in the
+// order of the calls.
 func (b *Backend) PutNote(ctx context.Context, name, text string, ttl time.Duration) error {
-	_, err := b.note(ctx, func(m *member) asking {
+	_, err := b.note(ctx, func(m *member) noteCall {
 		before, put := m.nextNote()
 		return func(ctx context.Context, n driver.Noter) (string, error) {
 			defer close(put)
-			<-before // whose time is over before that of ctx is
+			<-before // which ends in time, because its timeout is over before that of ctx
 			return "", n.PutNote(ctx, name, text, ttl)
 		}
 	})
 	return err
 }
 
-// nextNote returns what is closed when the notes before this one have been put at m, and what
-// the caller is to close.
+// nextNote returns a channel that is closed when the notes before this one have been put at m,
+// and one that the caller must close.
 func (m *member) nextNote() (before, put chan struct{}) {
 	m.backend.mu.Lock()
 	defer m.backend.mu.Unlock()
-	before, put = m.noted, make(chan struct{})
-	m.noted = put
+	before, put = m.lastNote, make(chan struct{})
+	m.lastNote = put
 	return before, put
 }
 
-// Note implements [driver.Noter]. Nothing is returned while a majority does not agree.
+// Note implements [driver.Noter]. It is an error if no majority agrees.
 func (b *Backend) Note(ctx context.Context, name string) (string, error) {
-	return b.note(ctx, func(*member) asking {
+	return b.note(ctx, func(*member) noteCall {
 		return func(ctx context.Context, n driver.Noter) (string, error) { return n.Note(ctx, name) }
 	})
 }
 
-// asking puts or reads a note at one member.
-type asking func(context.Context, driver.Noter) (string, error)
+// noteCall puts or reads a note at one member.
+type noteCall func(context.Context, driver.Noter) (string, error)
 
-// note asks all members by what of returns for each, and returns what a majority of them answers. The
-// others have their time when the caller has gone.
-func (b *Backend) note(ctx context.Context, of func(*member) asking) (string, error) {
+// note makes the call that of returns at each member, and returns what a majority answers. The
+// other calls go on in the background until their timeouts.
+func (b *Backend) note(ctx context.Context, of func(*member) noteCall) (string, error) {
 	if err := b.group.Usable(); err != nil {
 		return "", err
 	}

@@ -139,7 +139,7 @@ func TestOverruledGateKeepsNoPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, gate := newQueued(t)
 		defer func() { require.NoError(t, b.Close()) }()
-		b.contend("key") // so that the gate is asked first
+		b.noteContention("key") // so that the gate is asked first
 		a := &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000001:1", TTL: time.Minute, Tokens: 1, Queue: true}
 		_, err := b.Acquire(t.Context(), a)
 		require.NotNil(t, engine.HeldBy(err), "%v", err)
@@ -158,7 +158,7 @@ func TestUndoAtASilentGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, gate := newQueued(t)
 		defer func() { require.NoError(t, b.Close()) }()
-		b.contend("key") // so that the gate is asked first
+		b.noteContention("key") // so that the gate is asked first
 		a := &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000001:1", TTL: time.Minute, Tokens: 1, Queue: true}
 		_, err := b.Acquire(t.Context(), a)
 		require.NotNil(t, engine.HeldBy(err), "%v", err)
@@ -170,7 +170,7 @@ func TestUndoAtASilentGate(t *testing.T) {
 		gate.hang(0)
 		time.Sleep(2 * time.Second)
 		require.Zero(t, gate.kept())
-		b.change(func() { require.Empty(t, b.under) })
+		b.withLock(func() { require.Empty(t, b.ops) })
 	})
 }
 
@@ -281,7 +281,7 @@ func TestGrantAtAFormerGateIsGivenBack(t *testing.T) {
 		granted := former.granted()
 		require.Len(t, granted, 3)
 		require.NotEqual(t, granted[1], granted[2])
-		b.change(func() { require.Empty(t, b.under) })
+		b.withLock(func() { require.Empty(t, b.ops) })
 	})
 }
 

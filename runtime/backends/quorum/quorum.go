@@ -46,9 +46,9 @@ type Backend struct {
 
 	group *engine.Group
 
-	mu     sync.Mutex                // guards the rest, and the id and the notes of each member
-	under  map[string]*acquiring     // acquisitions under way, by ID
-	wanted map[string]driver.Instant // keys that several want, until when that is remembered
+	mu             sync.Mutex                // guards the rest, and the id and the notes of each member
+	ops            map[string]*acquireOp     // acquisitions under way, by ID
+	contendedUntil map[string]driver.Instant // keys that several processes want, see contentionTTL
 }
 
 // New returns a Backend made of members, which have names for errors to say, with the last of
@@ -56,7 +56,7 @@ type Backend struct {
 // Fewer than three, one that is nil or there twice, or one whose fencing tokens can't be
 // raised, is an error of every call, and of Ping.
 func New(members map[string]driver.Backend, options ...Options) *Backend {
-	b := &Backend{group: engine.NewGroup("quorum"), majority: len(members)/2 + 1, under: map[string]*acquiring{}, wanted: map[string]driver.Instant{}}
+	b := &Backend{group: engine.NewGroup("quorum"), majority: len(members)/2 + 1, ops: map[string]*acquireOp{}, contendedUntil: map[string]driver.Instant{}}
 	for _, o := range options {
 		b.options = o
 	}
@@ -69,11 +69,11 @@ func New(members map[string]driver.Backend, options ...Options) *Backend {
 		if !b.group.Add(name, e) {
 			continue
 		}
-		m := &member{Backend: e, name: name, backend: b, calls: make(chan struct{}, silentCalls), noted: make(chan struct{})}
-		close(m.noted)
+		m := &member{Backend: e, name: name, backend: b, silentCalls: make(chan struct{}, maxSilentCalls), lastNote: make(chan struct{})}
+		close(m.lastNote)
 		m.raiser, _ = e.(driver.TokenRaiser)
 		if m.record, _ = e.(driver.Agreement); m.record != nil && m.raiser == nil {
-			m.base = &base{record: m.record}
+			m.base = &tokenBase{record: m.record}
 			m.raiser = m.base
 		}
 		m.incarnated, _ = e.(driver.Incarnated)
@@ -89,20 +89,20 @@ func New(members map[string]driver.Backend, options ...Options) *Backend {
 // Attach implements [driver.Shared].
 func (b *Backend) Attach() { b.group.Attach() }
 
-// Close implements [driver.Backend]: the last Locker to close has what is under way end, and closes
-// the members.
+// Close implements [driver.Backend]: the last Locker to close waits for what is under way, for a
+// second at most, and closes the members.
 func (b *Backend) Close() (err error) {
 	return b.group.Close(min(closeLimit, 2*b.timeout(b.options.LongestTTL)))
 }
 
-// begin runs f in a goroutine that Close waits for, also if it waits already: a holder may release
-// its lock beside it.
+// begin runs f in a goroutine that Close waits for, even if Close is waiting already: a holder may
+// release its lock at that time.
 func (b *Backend) begin(f func()) {
 	b.group.Life.Begin(func(context.Context) { f() })
 }
 
-// Ping implements [driver.Pinger]: a majority answers, and may vote. The others have a Timeout then to say
-// which servers they are.
+// Ping implements [driver.Pinger]: a majority answers, and may vote. It then waits another timeout for the
+// other members, in case two of them are one server.
 func (b *Backend) Ping(ctx context.Context) error {
 	if err := b.group.Usable(); err != nil {
 		return err
@@ -115,7 +115,7 @@ func (b *Backend) Ping(ctx context.Context) error {
 		b.begin(func() { answers <- m.ping(ctx) })
 	}
 	var failed []error
-	var late <-chan time.Time // from when it is known what a majority says
+	var late <-chan time.Time // set once the answer of a majority is known
 	good := 0
 	for open := len(b.members); open > 0; open-- {
 		select {
@@ -159,7 +159,7 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 	return engine.Follow(ctx, b.group.Life, a, func() driver.Backend { return b.gate(key).Backend })
 }
 
-// timeout is how long a call about a lease of this length may take at one member.
+// timeout returns how long a call about a lease of this length may take at one member.
 func (b *Backend) timeout(ttl time.Duration) time.Duration {
 	if b.options.Timeout > 0 {
 		return b.options.Timeout
@@ -167,8 +167,8 @@ func (b *Backend) timeout(ttl time.Duration) time.Duration {
 	return min(ttl/10, longestTimeout)
 }
 
-// gate returns the member whose queue orders who waits for key: the first of an order that
-// differs for each key, without those that did not answer last.
+// gate returns the member whose queue orders the waiters for key: the first in an order that differs
+// for each key, without the members that did not answer their last call.
 func (b *Backend) gate(key string) (gate *member) {
 	var most uint64
 	for _, answering := range []bool{true, false} {

@@ -19,22 +19,22 @@ type round struct {
 }
 
 type tally struct {
-	renewed, left int
-	errs          []error
+	renewed, pending int
+	errs             []error
 }
 
-// batch is what one member is asked for, and its answer.
-type batch struct {
-	of    []int // indexes into the round's leases
-	parts []*part
-	errs  []error
+// memberBatch is what one member is asked to renew, and its answer.
+type memberBatch struct {
+	indexes []int // of the round's leases
+	parts   []*part
+	errs    []error
 }
 
 // RenewAll implements [driver.BatchRenewer]: one call to each member, and it returns as soon
 // as a majority has answered for each lease.
 func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
 	r := &round{ttls: ttls, tally: make([]tally, len(leases))}
-	batches := map[*member]*batch{}
+	batches := map[*member]*memberBatch{}
 	for i, one := range leases {
 		l := one.(*lease)
 		r.leases = append(r.leases, l)
@@ -43,21 +43,21 @@ func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []ti
 			if p.lost {
 				continue
 			}
-			to := batches[p.member]
-			if to == nil {
-				to = &batch{}
-				batches[p.member] = to
+			batch := batches[p.member]
+			if batch == nil {
+				batch = &memberBatch{}
+				batches[p.member] = batch
 			}
-			to.of, to.parts = append(to.of, i), append(to.parts, p)
-			r.tally[i].left++
+			batch.indexes, batch.parts = append(batch.indexes, i), append(batch.parts, p)
+			r.tally[i].pending++
 		}
 		l.mu.Unlock()
 	}
-	answers := make(chan *batch, len(batches))
-	for m, to := range batches {
+	answers := make(chan *memberBatch, len(batches))
+	for m, batch := range batches {
 		b.begin(func() {
-			r.renewAt(context.WithoutCancel(ctx), b, m, to)
-			answers <- to
+			r.renewAt(context.WithoutCancel(ctx), b, m, batch)
+			answers <- batch
 		})
 	}
 	for {
@@ -66,38 +66,38 @@ func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []ti
 			return errs
 		}
 		select {
-		case to := <-answers:
-			r.count(to)
+		case batch := <-answers:
+			r.count(batch)
 		case <-ctx.Done():
 		}
 	}
 }
 
 // renewAt has m renew its parts.
-func (r *round) renewAt(ctx context.Context, b *Backend, m *member, to *batch) {
-	plain, ttls := make([]driver.Lease, len(to.of)), make([]time.Duration, len(to.of))
-	for i, p := range to.parts {
-		plain[i], ttls[i] = p.Lease, r.ttls[to.of[i]]
+func (r *round) renewAt(ctx context.Context, b *Backend, m *member, batch *memberBatch) {
+	plain, ttls := make([]driver.Lease, len(batch.indexes)), make([]time.Duration, len(batch.indexes))
+	for i, p := range batch.parts {
+		plain[i], ttls[i] = p.Lease, r.ttls[batch.indexes[i]]
 	}
 	ctx, cancel := b.limited(ctx, slices.Max(ttls))
 	defer cancel()
-	to.errs = engine.RenewAll(ctx, m.Backend, plain, ttls)
-	for i, p := range to.parts {
-		if errors.Is(to.errs[i], driver.ErrLost) {
-			l := r.leases[to.of[i]]
+	batch.errs = engine.RenewAll(ctx, m.Backend, plain, ttls)
+	for i, p := range batch.parts {
+		if errors.Is(batch.errs[i], driver.ErrLost) {
+			l := r.leases[batch.indexes[i]]
 			l.mu.Lock()
 			p.lost = true
 			l.mu.Unlock()
-			to.errs[i] = fmt.Errorf("member %q has the lease no more", m.name) // only a majority's ErrLost is one
+			batch.errs[i] = fmt.Errorf("member %q has the lease no more", m.name) // only a majority's ErrLost is one
 		}
 	}
 }
 
 // count adds the answer of one member to the tally.
-func (r *round) count(to *batch) {
-	for i, err := range to.errs {
-		t := &r.tally[to.of[i]]
-		t.left--
+func (r *round) count(batch *memberBatch) {
+	for i, err := range batch.errs {
+		t := &r.tally[batch.indexes[i]]
+		t.pending--
 		if err == nil {
 			t.renewed++
 		} else {
@@ -106,19 +106,19 @@ func (r *round) count(to *batch) {
 	}
 }
 
-// results returns an error or nil for each lease, or nil while that is open for some. When ctx has
-// ended, no more answers are waited for.
+// results returns the result for each lease, or nil while that of some lease is open. None is once
+// ctx has ended.
 func (r *round) results(ctx context.Context, majority int) []error {
 	errs := make([]error, len(r.leases))
 	for i, l := range r.leases {
 		l.mu.Lock()
-		holds := l.keptLocked()
+		holds := l.heldLocked()
 		l.mu.Unlock()
 		switch t := r.tally[i]; {
 		case t.renewed >= majority:
 		case holds < majority:
 			errs[i] = driver.ErrLost
-		case t.renewed+t.left < majority && holds-t.left >= majority: // else it may yet turn out to be lost
+		case t.renewed+t.pending < majority && holds-t.pending >= majority: // else it may still turn out to be lost
 			errs[i] = errors.Join(t.errs...)
 		case ctx.Err() != nil:
 			errs[i] = ctx.Err()
@@ -129,16 +129,16 @@ func (r *round) results(ctx context.Context, majority int) []error {
 	return errs
 }
 
-// giveBack frees the lost leases where they are left, unless what is left stays. Their holders are told as
-// RenewAll returns: freed before, such a lock would have another holder while the others of the round are
-// waited for.
+// giveBack releases the remaining parts of lost leases, but for those that keepWhenLost. It is called as
+// RenewAll returns, which tells the holders: released sooner, a lock would have another holder while
+// RenewAll waits for the other leases of the round.
 func (r *round) giveBack(ctx context.Context, errs []error) {
 	for i, l := range r.leases {
-		if errs[i] != driver.ErrLost || l.stays {
+		if errs[i] != driver.ErrLost || l.keepWhenLost {
 			continue
 		}
 		l.mu.Lock()
-		l.beginLocked(ctx, l.first+l.n-1)
+		l.beginReleaseLocked(ctx, l.first+l.n-1)
 		l.mu.Unlock()
 	}
 }

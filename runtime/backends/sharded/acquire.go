@@ -36,22 +36,22 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	return &lease{Wrapped: engine.Wrapped{Lease: granted, TTL: a.TTL}, member: m, key: a.Key, epoch: e}, nil
 }
 
-// refusal returns why m does not grant key by e, or nil.
+// refusal returns nil if m grants key by the record e, or why not.
 func (m *member) refusal(e *epoch, key string) error {
 	m.mu.Lock()
-	s, waits := e.state, e.first.Add(m.backend.terms.Drain()).Left()
+	s, waits := e.state, e.learned.Add(m.backend.terms.Drain()).Left()
 	m.mu.Unlock()
 	if err := m.backend.group.Refused(); err != nil {
 		return err
 	}
-	switch stranger := m.backend.stranger(s); {
+	switch unknown := m.backend.unknownMember(s); {
 	case s.grants(m.name, key):
 		return nil
 	case s.Version > m.backend.options.Version:
 		return fmt.Errorf("by version %d of the membership the key is at %q; this process has version %d, which keeps it at %q: give it the later one",
 			s.Version, owner(s.Members, key), m.backend.options.Version, m.name)
-	case s.Version == m.backend.options.Version && stranger != "":
-		return fmt.Errorf("%w: sharded: the key may be held at %q, a member before version %d; name it in Options.Leaving", driver.ErrInvalid, stranger, s.Version)
+	case s.Version == m.backend.options.Version && unknown != "":
+		return fmt.Errorf("%w: sharded: the key may be held at %q, a member before version %d; name it in Options.Leaving", driver.ErrInvalid, unknown, s.Version)
 	}
 	left := max(waits, 0) + m.backend.terms.Probe
 	return engine.NotYet(left, fmt.Sprintf("the member %q grants the key once no lease elsewhere, or by a record that was lost, can last: in %v at the earliest",
@@ -74,7 +74,7 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 	return engine.Follow(ctx, b.group.Life, a, func() driver.Backend { return b.members[owner(b.names, a.Key)].Backend })
 }
 
-// lease implements [driver.Lease]: a member's.
+// lease implements [driver.Lease]: one of a member, which its record allows.
 type lease struct {
 	engine.Wrapped
 	member *member
@@ -82,7 +82,7 @@ type lease struct {
 	epoch  *epoch // by which it was granted
 }
 
-// last returns the last record by which the member grants the key without a break.
+// lastLocked returns the last of the member's records, from l's on, that all let it grant the key.
 func (l *lease) lastLocked() *epoch {
 	e := l.epoch
 	for e.next != nil && e.next.grants(l.member.name, l.key) {
@@ -91,20 +91,20 @@ func (l *lease) lastLocked() *epoch {
 	return e
 }
 
-// Deadline implements [driver.Lease]: the member's, and no later than a change of the
-// membership that this process does not know of yet would wait for.
+// Deadline implements [driver.Lease]: the member's, but no later than a change of the membership
+// waits that was written just after the last look.
 func (l *lease) Deadline() driver.Instant {
 	l.member.mu.Lock()
-	until := l.lastLocked().looked.Add(l.member.backend.terms.Bound())
+	until := l.lastLocked().lastLook.Add(l.member.backend.terms.Bound())
 	l.member.mu.Unlock()
 	return engine.Earlier(l.Lease.Deadline(), until)
 }
 
-// moved reports whether the member has the key no more.
+// moved reports whether the member does not have the key any more.
 func (l *lease) moved() bool {
 	l.member.mu.Lock()
 	defer l.member.mu.Unlock()
-	return l.lastLocked() != l.member.now
+	return l.lastLocked() != l.member.epoch
 }
 
 // Renew implements [driver.Lease].

@@ -15,15 +15,16 @@ type state struct {
 	Version uint64   `json:"version"`
 	Members []string `json:"members"`
 	Before  []string `json:"before,omitempty"` // the members of the version before
-	// Waits are the members that may have had keys of this one, and must have been told.
+	// Waits are the members that may have had keys of this one. All must have the new version
+	// before this one is opened.
 	Waits []string `json:"waits,omitempty"`
-	// Open says that no lease of a key that has moved here can last any more where it was.
-	// Before, the member grants only the keys that it had in the version before.
+	// Open says that no lease of a key that has moved here can last any more at its former member.
+	// Until then the member grants only the keys that it had in the version before.
 	Open bool `json:"open"`
 }
 
-// owner returns which of names has key: the one of the highest weight with it. So a name that
-// is added takes keys, and none moves between the others (rendezvous hashing).
+// owner returns the name that has key: the one of the highest weight with it. A name that is added
+// takes keys, and none moves between the others (rendezvous hashing).
 func owner(names []string, key string) (first string) {
 	var most uint64
 	for _, name := range names {
@@ -34,18 +35,18 @@ func owner(names []string, key string) (first string) {
 	return first
 }
 
-// grants reports whether the member of this name grants key by s.
+// grants reports whether s lets the member of this name, whose record it is, grant key.
 func (s state) grants(name, key string) bool {
 	return owner(s.Members, key) == name && (s.Open || owner(s.Before, key) == name)
 }
 
-// epoch is one record that this process knows a member to have had. The member's mutex
-// guards what changes: Open, looked and next.
+// epoch is one state of a member's record that this process has learned of. The member's mutex
+// guards what changes: Open, lastLook and next.
 type epoch struct {
 	state
-	first  driver.Instant // when this process learned of it
-	looked driver.Instant // from before the last look that found it was sent
-	next   *epoch
+	learned  driver.Instant // when this process learned of it
+	lastLook driver.Instant // when the last look that found it was sent
+	next     *epoch         // the one that followed, or nil
 }
 
 // member is one of the engines.
@@ -55,21 +56,21 @@ type member struct {
 	backend *Backend
 	record  engine.Agreed[state]
 
-	mu   sync.Mutex // guards the rest
-	now  *epoch     // the last that was learned of; nil: none, or it was lost
-	text string     // what the last look found
+	mu         sync.Mutex // guards the rest
+	epoch      *epoch     // the latest; nil: none is known, or it was lost
+	recordText string     // what the last look found
 }
 
-// watch looks at m's record again and again, and does what is due by it.
+// watch looks at m's record again and again, and advances it.
 func (m *member) watch(ctx context.Context) {
 	engine.Every(ctx, m.backend.terms.Probe, func(ctx context.Context) {
 		if m.record.Ask(ctx, "", nil) == nil {
-			m.act(ctx)
+			m.advance(ctx)
 		}
 	})
 }
 
-// learn notes what a look found that was sent at this instant.
+// learn is called with what a look found that was sent at this instant.
 func (m *member) learn(s state, text string, sent driver.Instant) error {
 	b := m.backend
 	if text != "" && s.Version == 0 {
@@ -79,46 +80,46 @@ func (m *member) learn(s state, text string, sent driver.Instant) error {
 		b.group.Refuse("version %d of the membership is %q, and this process was given %q; give a change a new Options.Version", s.Version, s.Members, b.names)
 	}
 	if s.Version > b.options.Version {
-		b.old.Store(true)
+		b.outdated.Store(true)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.text = text
-	e := m.now
+	m.recordText = text
+	e := m.epoch
 	switch {
 	case text == "" || e != nil && (s.Version < e.Version || s.Version == e.Version && e.Open && !s.Open):
-		m.now = nil // the engine has lost the record, and perhaps its locks
+		m.epoch = nil // the engine has lost the record, and perhaps its locks
 		return nil
-	case e == nil || s.Version > e.Version || !s.Open && !slices.Equal(s.Before, e.Before): // the last: lost, and made anew
-		e = &epoch{first: driver.Now()}
-		if m.now != nil {
-			m.now.next = e
+	case e == nil || s.Version > e.Version || !s.Open && !slices.Equal(s.Before, e.Before): // the last if the record was lost, and made anew
+		e = &epoch{learned: driver.Now()}
+		if m.epoch != nil {
+			m.epoch.next = e
 		}
-		m.now = e
+		m.epoch = e
 	}
-	e.state, e.looked = s, sent
+	e.state, e.lastLook = s, sent
 	return nil
 }
 
-// known returns what m's record is, as far as is known; nil if nothing is.
+// known returns a copy of the latest known state of m's record, or nil.
 func (m *member) known() *epoch {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.now == nil {
+	if m.epoch == nil {
 		return nil
 	}
-	e := *m.now
+	e := *m.epoch
 	return &e
 }
 
-// act writes m's record if that is due. Of several processes that do so one is first.
-func (m *member) act(ctx context.Context) {
+// advance writes the next state of m's record if that is due. If several processes do, one is first.
+func (m *member) advance(ctx context.Context) {
 	b := m.backend
-	if b.group.Refused() != nil || b.old.Load() {
+	if b.group.Refused() != nil || b.outdated.Load() {
 		return
 	}
 	m.mu.Lock()
-	e, text := m.now, m.text
+	e, text := m.epoch, m.recordText
 	var s state
 	if e != nil {
 		s = e.state
@@ -131,7 +132,7 @@ func (m *member) act(ctx context.Context) {
 	case s.Version < mine.Version:
 		if mine.Waits = s.Members; s.Open {
 			mine.Before = s.Members
-		} else { // another change is under way, or its processes have gone: nothing is granted until all have waited
+		} else { // another change is under way, or was left unfinished: the member grants nothing until it is opened
 			mine.Waits = slices.Concat(s.Members, s.Waits)
 		}
 		_ = m.record.Ask(ctx, text, &mine)
@@ -141,35 +142,35 @@ func (m *member) act(ctx context.Context) {
 	}
 }
 
-// drained reports whether no key of a member by s, which is its record and of this version,
-// can be held anywhere else: all members of this version and of the one before have known of
-// it for long enough, and were found so a moment ago.
+// drained reports whether no key can be held at a member where it was before s, the record of a member,
+// of this version: every member of this version and of the one before has had this version for long
+// enough, and was found to have it a moment ago.
 func (b *Backend) drained(s state) bool {
-	for _, m := range b.all {
+	for _, m := range b.withLeaving {
 		e := m.known()
-		if e == nil || e.Version != s.Version || e.first.Add(b.terms.Drain()).Left() > 0 || e.looked.Add(b.terms.Silence).Left() <= 0 {
+		if e == nil || e.Version != s.Version || e.learned.Add(b.terms.Drain()).Left() > 0 || e.lastLook.Add(b.terms.Silence).Left() <= 0 {
 			return false
 		}
 	}
-	return b.stranger(s) == ""
+	return b.unknownMember(s) == ""
 }
 
-// stranger returns a member of the version before that this process knows nothing of, or "".
-func (b *Backend) stranger(s state) string {
+// unknownMember returns a member of the version before that this process was not given, or "".
+func (b *Backend) unknownMember(s state) string {
 	for _, name := range s.Waits {
-		if !b.gone[name] && !slices.ContainsFunc(b.all, func(m *member) bool { return m.name == name }) {
+		if !b.gone[name] && !slices.ContainsFunc(b.withLeaving, func(m *member) bool { return m.name == name }) {
 			return name
 		}
 	}
 	return ""
 }
 
-// current returns m's record by a look that is not older than Silence.
+// current returns m's record by a look that is not older than Silence. It looks if need be.
 func (m *member) current(ctx context.Context) (*epoch, error) {
 	for range 2 {
 		m.mu.Lock()
-		e := m.now
-		fresh := e != nil && e.looked.Add(m.backend.terms.Silence).Left() > 0
+		e := m.epoch
+		fresh := e != nil && e.lastLook.Add(m.backend.terms.Silence).Left() > 0
 		m.mu.Unlock()
 		if fresh {
 			return e, nil
@@ -190,7 +191,7 @@ func (b *Backend) Begin(ctx context.Context) error {
 	if err := b.group.Refused(); err != nil {
 		return err
 	}
-	for _, m := range b.all {
+	for _, m := range b.withLeaving {
 		s := state{Version: b.options.Version, Members: b.names, Open: true}
 		if err := m.record.Ask(ctx, "", &s); err != nil {
 			return err

@@ -46,15 +46,15 @@ type Options struct {
 // Backend takes each lock at one of its members, by a hash of the key. Make it with [New];
 // its methods may be called from any number of goroutines.
 type Backend struct {
-	options Options
-	terms   engine.Terms // as Options say
-	names   []string     // of the members, sorted
-	members map[string]*member
-	all     []*member       // with those that leave
-	gone    map[string]bool // that leave, and are not there
+	options     Options
+	terms       engine.Terms // as Options say
+	names       []string     // of the members, sorted
+	members     map[string]*member
+	withLeaving []*member       // the members, and those of Options.Leaving
+	gone        map[string]bool // those of Options.Leaving that are nil
 
-	group *engine.Group
-	old   atomic.Bool // a later membership is in use: b changes nothing
+	group    *engine.Group
+	outdated atomic.Bool // a later version is in use: b writes no record
 }
 
 // New returns a Backend made of members, with the last of options. The names decide which
@@ -89,7 +89,7 @@ func New(members map[string]driver.Backend, options ...Options) *Backend {
 		}
 	}
 	b.group.Start = func() {
-		for _, m := range b.all {
+		for _, m := range b.withLeaving {
 			b.group.Life.Go(m.watch)
 		}
 	}
@@ -107,7 +107,7 @@ func (b *Backend) add(name string, e driver.Backend) *member {
 			"(driver.TokenRaiser), so that they could fall for a key that moves; use members such as redislock.New returns", name, e)
 	}
 	m.record = engine.Agreed[state]{Of: fmt.Sprintf("which keys the member %q has", name), Key: b.options.Key, At: at, Terms: b.terms, Life: b.group.Life, Learn: m.learn}
-	b.all = append(b.all, m)
+	b.withLeaving = append(b.withLeaving, m)
 	return m
 }
 

@@ -11,16 +11,15 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// manyBeats bounds for how many keys beats are remembered. To forget one costs that its
-// holder, should it have died, is waited for anew.
-const manyBeats = 100_000
+// maxBeats bounds the keys whose beats are remembered. If one is forgotten and its holder has died,
+// whoever waits does so for another whole lease.
+const maxBeats = 100_000
 
-// An engine without a clock keeps no instants. What lasts has a beat in place of one: a
-// mark that changes each time when it begins anew, and for how long it lasts then. Each
-// process counts that by its own monotonic clock from when it first saw the mark: that was
-// after it was written, so no process takes a lease for over before its holder does. Who
-// comes to a key whose holder has died waits for a whole lease, counted from when it came.
-// (client-go's leader election judges leases so.)
+// beat stands for the end of a lease at an engine without a clock: a mark that changes whenever
+// the lease is renewed, and the lease's length. Each process counts the length by its own
+// monotonic clock from when it first saw the mark. That is after the mark was written, so no
+// process takes a lease for over before its holder does. A process that comes to a key whose
+// holder has died waits for a whole lease. (client-go's leader election judges leases so.)
 type beat struct {
 	Mark  string `json:"mark,omitempty"`
 	Lasts int64  `json:"lasts,omitempty"` // µs
@@ -33,10 +32,10 @@ func ResolveRevision(value string, revision uint64) string {
 	if !strings.Contains(value, `"@`) {
 		return value
 	}
-	return replaceMarks(value, func(_ byte, n uint64) uint64 { return revision<<engine.TokenBits + n })
+	return replacePlaceholders(value, func(_ byte, n uint64) uint64 { return revision<<engine.TokenBits + n })
 }
 
-// beats are when the marks of one key were seen first.
+// beats holds when each mark at one key was first seen.
 type beats map[string]Time
 
 // localTime is the monotonic clock of this process.
@@ -46,7 +45,7 @@ func (l *Locks) localTime() Time { return Time(time.Since(l.began).Microseconds(
 func (s *State) withBeats(version string) string {
 	stored := s.clone()
 	marks := 0
-	stored.ends(func(until *Time, b *beat) {
+	stored.eachEnd(func(until *Time, b *beat) {
 		if *until < 0 {
 			marks++
 			*b = beat{Mark: version + strconv.Itoa(marks), Lasts: -int64(*until)}
@@ -56,11 +55,11 @@ func (s *State) withBeats(version string) string {
 	return encode(version, &stored)
 }
 
-// hearLocked puts instants by the clock of this process in place of the beats of s, which
-// is at key now. Those that the write of the version own has begun count from before that.
-func (l *Locks) hearLocked(key string, s *State, own string, now Time) {
+// resolveBeatsLocked sets the instants of s, which is at key now, from its beats, by the clock of this
+// process. own is the version of this process's write, or "": its marks count from now, before it was sent.
+func (l *Locks) resolveBeatsLocked(key string, s *State, own string, now Time) {
 	before, after := l.beats[key], beats{}
-	s.ends(func(until *Time, b *beat) {
+	s.eachEnd(func(until *Time, b *beat) {
 		if b.Mark == "" {
 			return
 		}
@@ -76,27 +75,25 @@ func (l *Locks) hearLocked(key string, s *State, own string, now Time) {
 	if delete(l.beats, key); len(after) == 0 {
 		return
 	}
-	if len(l.beats) >= manyBeats {
+	if len(l.beats) >= maxBeats {
 		clear(l.beats)
 	}
 	l.beats[key] = after
 }
 
-// sweepWithin is how long it takes at most until a record is looked at again that is kept for longer, or
-// could not be removed.
-const sweepWithin = 10 * time.Minute
+// recheckAfter is when a record is looked at again that must be kept for longer, or could not be removed.
+const recheckAfter = 10 * time.Minute
 
-// sweep removes the record of key, which nobody uses, once after has passed. There are no more of
-// these goroutines than records that this process has left at the engine: where none can be removed,
-// none is written.
-func (l *Locks) sweep(key string, after time.Duration) {
+// removeLater removes the record of key, which nobody uses, after this time. Each record has one goroutine
+// at most. They do not pile up while the engine is away, because no record is written then.
+func (l *Locks) removeLater(key string, after time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.sweeps[key] {
+	if l.removing[key] {
 		return
 	}
-	l.sweeps[key] = l.life.Go(func(ctx context.Context) {
-		if !engine.Pause(ctx, min(after, sweepWithin)) {
+	l.removing[key] = l.life.Go(func(ctx context.Context) {
+		if !engine.Pause(ctx, min(after, recheckAfter)) {
 			return
 		}
 		leave, err := l.removals.Enter(ctx, "") // all at once would be more than an engine takes of one client
@@ -105,7 +102,7 @@ func (l *Locks) sweep(key string, after time.Duration) {
 		}
 		defer leave()
 		l.mu.Lock()
-		delete(l.sweeps, key) // whoever leaves the record from then on calls sweep anew
+		delete(l.removing, key) // whoever leaves the record after this calls removeLater again
 		l.mu.Unlock()
 		l.removeUnused(ctx, key)
 	})
@@ -114,14 +111,14 @@ func (l *Locks) sweep(key string, after time.Duration) {
 // removeUnused removes the record of key if nobody uses it and it need not be kept.
 func (l *Locks) removeUnused(ctx context.Context, key string) {
 	v, _, err := l.update(ctx, Write{Key: key}, func(s *State, now Time) (bool, error) {
-		return s.idle() && s.Keep.from(now) <= 0, nil
+		return s.idle() && s.Keep.left(now) <= 0, nil
 	})
-	left := v.state.Keep.from(v.now)
+	left := v.state.Keep.left(v.now)
 	switch {
 	case errors.Is(err, driver.ErrConflict): // something else is at the key
 	case err != nil:
-		l.sweep(key, sweepWithin)
+		l.removeLater(key, recheckAfter)
 	case v.state.idle() && left > 0:
-		l.sweep(key, left)
+		l.removeLater(key, left)
 	}
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// Time is an instant on the engine's clock, in µs since 1970. A negative one is so long
-// after the write that stores it: the engine puts in the instant. In a value it is a
-// number, and one after the write a text "+<µs>".
+// Time is an instant on the engine's clock, in µs since 1970. A negative Time is relative: so
+// many µs after the write that stores it, for which the engine puts in the instant. It is encoded
+// as a number, and a relative one as the placeholder "+<µs>".
 type Time int64
 
 // After returns the time so many µs after the write that stores it.
@@ -31,7 +31,7 @@ func (t Time) MarshalJSON() ([]byte, error) {
 type Token uint64
 
 // fromClock + n stands for a token that the engine puts in when it writes the value: n more
-// than its clock says, see [driver.TokensPerMicrosecond]. In a value it is the text "@<n>".
+// than its clock says, see [driver.TokensPerMicrosecond]. It is encoded as the placeholder "@<n>".
 const fromClock = Token(1) << 62
 
 // MarshalJSON implements [json.Marshaler].
@@ -42,8 +42,8 @@ func (t Token) MarshalJSON() ([]byte, error) {
 	return []byte(`"@` + strconv.FormatUint(uint64(t-fromClock), 10) + `"`), nil
 }
 
-// Text is what a user has written. In a value it has "=" before it and no quotation marks,
-// so that no part of it is taken for what the engine puts in.
+// Text is a string that a user has chosen. It is encoded with "=" before it and without quotation
+// marks, so that no part of it is taken for a placeholder.
 type Text string
 
 var (
@@ -62,12 +62,12 @@ func (t *Text) UnmarshalJSON(value []byte) error {
 	return err
 }
 
-var marks = regexp.MustCompile(`"([+@])(\d+)"`)
+var placeholders = regexp.MustCompile(`"([+@])(\d+)"`)
 
 // Resolve puts the engine's time into a value, for an engine that knows its time when it
 // writes: what redislock's swap.lua does.
 func Resolve(value string, now Time) string {
-	return replaceMarks(value, func(sign byte, n uint64) uint64 {
+	return replacePlaceholders(value, func(sign byte, n uint64) uint64 {
 		if sign == '+' {
 			return uint64(now) + n
 		}
@@ -75,11 +75,11 @@ func Resolve(value string, now Time) string {
 	})
 }
 
-// replaceMarks puts in, for each mark of a sign and n, what by says.
-func replaceMarks(value string, by func(sign byte, n uint64) uint64) string {
-	return marks.ReplaceAllStringFunc(value, func(mark string) string {
-		n, _ := strconv.ParseUint(mark[2:len(mark)-1], 10, 64)
-		return strconv.FormatUint(by(mark[1], n), 10)
+// replacePlaceholders replaces each placeholder, a sign and n, by what by returns for it.
+func replacePlaceholders(value string, by func(sign byte, n uint64) uint64) string {
+	return placeholders.ReplaceAllStringFunc(value, func(text string) string {
+		n, _ := strconv.ParseUint(text[2:len(text)-1], 10, 64)
+		return strconv.FormatUint(by(text[1], n), 10)
 	})
 }
 
@@ -115,21 +115,21 @@ func decode(value string) (version string, s State, err error) {
 	return version, s, nil
 }
 
-// lasts returns for how long the engine is to keep the value of s, counted from now.
-func (s *State) lasts(now Time) time.Duration {
-	longest := s.Keep.from(now)
+// lifetime returns how long the engine must keep the value of s, counted from now.
+func (s *State) lifetime(now Time) time.Duration {
+	longest := s.Keep.left(now)
 	if len(s.Done) > 0 {
 		longest = ticksLast
 	}
 	if s.Value != "" {
 		longest = valueLasts
 	}
-	s.ends(func(until *Time, _ *beat) { longest = max(longest, until.from(now)) })
+	s.eachEnd(func(until *Time, _ *beat) { longest = max(longest, until.left(now)) })
 	return longest
 }
 
-// from returns how long it is from now until t.
-func (t Time) from(now Time) time.Duration {
+// left returns how long it is from now until t.
+func (t Time) left(now Time) time.Duration {
 	if t < 0 {
 		return time.Duration(-t) * time.Microsecond
 	}

@@ -13,17 +13,17 @@ import (
 // Client is whose layout a record has.
 const Client = "lockgen"
 
-var begins = regexp.MustCompile(`^[0-9a-f]{16} \{`)
+var recordPrefix = regexp.MustCompile(`^[0-9a-f]{16} \{`)
 
 // IsRecord reports whether a value that begins like this may be a record.
-func IsRecord(value string) bool { return begins.MatchString(value) }
+func IsRecord(value string) bool { return recordPrefix.MatchString(value) }
 
 // Empty is a record in which nobody is yet.
 const Empty = "0000000000000000 {}"
 
-// Describe returns what the record in value, which is at key, says when the engine's clock
-// has this time. Without a clock a lease counts from when l saw its beat first. The error is
-// that of a value that is no record.
+// Describe returns who holds the lock of the record in value, which is at key. now is the time
+// of the engine's clock; without a clock a lease counts from when l first saw its beat. A value
+// that is no record is an error.
 func (l *Locks) Describe(key, value string, now Time) (*driver.LockInfo, error) {
 	_, s, err := decode(value)
 	if err != nil {
@@ -31,7 +31,7 @@ func (l *Locks) Describe(key, value string, now Time) (*driver.LockInfo, error) 
 	}
 	if l.clockless {
 		l.mu.Lock()
-		l.hearLocked(key, &s, "", 0)
+		l.resolveBeatsLocked(key, &s, "", 0)
 		now = l.localTime()
 		l.mu.Unlock()
 	}
@@ -44,7 +44,7 @@ func (l *Locks) Describe(key, value string, now Time) (*driver.LockInfo, error) 
 	}
 	for _, p := range s.In {
 		info.Kind |= kindOf(family(p.Kind))
-		h := driver.Holder{ID: p.ID, Name: string(p.Name), Token: uint64(p.Token), Client: Client, Kind: kindOf(p.Kind), Left: p.Until.from(now)}
+		h := driver.Holder{ID: p.ID, Name: string(p.Name), Token: uint64(p.Token), Client: Client, Kind: kindOf(p.Kind), Left: p.Until.left(now)}
 		if !l.clockless && p.Kind != kindRead { // whose token is that of the last writer
 			h.Since = ClockOf(uint64(p.Token), now)
 		}
@@ -101,12 +101,12 @@ const (
 	other = "another kind of lock"
 )
 
-// Beside is the answer to who asks for one kind of lock where something else is.
+// Beside returns the error for a caller that asks for one kind of lock where something else is.
 func Beside(is, asked string) error {
 	return fmt.Errorf("%w: %s is at the key, and %s was asked for", driver.ErrConflict, is, asked)
 }
 
-// InsteadOf is the answer to who asks for a lock that is no mutex where something else is.
+// InsteadOf is Beside for a caller that asks for a lock that is no mutex.
 func InsteadOf(is string) error { return Beside(is, other) }
 
 // Noun says what the record in value is: "a fair lock". It is "" if value is no record.

@@ -13,41 +13,41 @@ import (
 
 // lease implements [driver.Lease].
 type lease struct {
-	locks    *Locks
-	of       driver.Acquisition
-	first, n uint64 // tokens
-	deadline engine.Deadline
-	term     atomic.Int64 // the length that the deadline was computed with, ns
-	wanted   atomic.Bool
-	freed    atomic.Bool // perhaps: some attempt to release had no answer
+	locks         *Locks
+	acquisition   driver.Acquisition
+	first, n      uint64 // tokens
+	deadline      engine.Deadline
+	term          atomic.Int64 // the length that the deadline was computed with, ns
+	wanted        atomic.Bool
+	mayBeReleased atomic.Bool // some attempt to release had no answer
 }
 
 // newLease returns the lease of a, which is p's in v.
 func (l *Locks) newLease(a *driver.Acquisition, p *Party, v view) *lease {
-	n := &lease{locks: l, of: *a, first: uint64(p.Token), n: max(p.Tokens, 1)}
-	n.wanted.Store(len(v.state.Queue) > 0)
-	n.extend(p, v)
-	// If it was let in while it waited, or its answer was lost, it began longer ago.
-	n.term.Store(int64(max(n.Term(), min(a.TTL, time.Duration(p.Grant)*time.Microsecond))))
+	made := &lease{locks: l, acquisition: *a, first: uint64(p.Token), n: max(p.Tokens, 1)}
+	made.wanted.Store(len(v.state.Queue) > 0)
+	made.extend(p, v)
+	// A lease that was granted in the queue, or whose answer was lost, began earlier.
+	made.term.Store(int64(max(made.Term(), min(a.TTL, time.Duration(p.Grant)*time.Microsecond))))
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.leases[a.ID] = n
-	return n
+	l.leases[a.ID] = made
+	return made
 }
 
 // extend moves the deadline to that of p in v. The engine read its clock after it was asked.
 func (l *lease) extend(p *Party, v view) {
-	left := p.Until.from(v.now)
+	left := p.Until.left(v.now)
 	l.deadline.Extend(v.at.Add(left))
-	l.term.Store(int64(min(left, l.of.TTL)))
+	l.term.Store(int64(min(left, l.acquisition.TTL)))
 }
 
 // Wanted notes that others have begun to wait for the lock that this ID holds.
 func (l *Locks) Wanted(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if n := l.leases[id]; n != nil {
-		n.wanted.Store(true)
+	if held := l.leases[id]; held != nil {
+		held.wanted.Store(true)
 	}
 }
 
@@ -65,30 +65,29 @@ func (l *lease) Tokens() (first, n uint64) { return l.first, l.n }
 
 // Renew implements [driver.Lease].
 func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
-	v, _, err := l.change(ctx, Write{Key: l.of.Key, Renews: true}, func(_ *State, p *Party, now Time) bool {
+	v, _, err := l.change(ctx, Write{Key: l.acquisition.Key, Renews: true}, func(_ *State, p *Party, now Time) bool {
 		// The state may have been seen a while ago, when more was left than is now.
-		p.Until = After(max(p.Until.from(now), ttl).Microseconds())
+		p.Until = After(max(p.Until.left(now), ttl).Microseconds())
 		return true
 	})
-	if p := v.state.holder(l.of.ID); p != nil && err == nil {
+	if p := v.state.holder(l.acquisition.ID); p != nil && err == nil {
 		l.extend(p, v)
 	}
 	return err
 }
 
-// change has do change the state while p holds the lock by l, and report whether it did.
-// It returns ErrLost if nobody does.
+// change lets do change the state, in which p holds the lock by l. do reports whether it did.
+// The error is ErrLost if l does not hold the lock any more.
 func (l *lease) change(ctx context.Context, purpose Write, do func(s *State, p *Party, now Time) bool) (v view, mayHaveRun bool, err error) {
 	lost := false
 	v, mayHaveRun, err = l.locks.update(ctx, purpose, func(s *State, now Time) (bool, error) {
-		was := s.holder(l.of.ID) != nil
+		was := s.holder(l.acquisition.ID) != nil
 		s.expire(now)
-		p := s.holder(l.of.ID)
+		p := s.holder(l.acquisition.ID)
 		if lost = p == nil; lost {
-			// That it is over is written, so that a renewal or an attempt that arrives late does
-			// not bring it back.
-			s.keep(l.of.MayHaveRun, l.of.TTL)
-			return was || l.of.MayHaveRun, nil
+			// The end is written, so that a renewal or an attempt that arrives late does not revive the lease.
+			s.keep(l.acquisition.MayHaveRun, l.acquisition.TTL)
+			return was || l.acquisition.MayHaveRun, nil
 		}
 		return do(s, p, now), nil
 	})
@@ -96,7 +95,7 @@ func (l *lease) change(ctx context.Context, purpose Write, do func(s *State, p *
 		err = driver.ErrLost // also if something else is at the key
 	}
 	if errors.Is(err, driver.ErrLost) {
-		l.locks.letGo(l)
+		l.locks.forget(l)
 	}
 	return v, mayHaveRun, err
 }
@@ -108,23 +107,23 @@ func (l *lease) Release(ctx context.Context, last uint64) error { return l.relea
 func (l *lease) Complete(ctx context.Context, last uint64) error { return l.release(ctx, last, true) }
 
 func (l *lease) release(ctx context.Context, last uint64, completed bool) error {
-	l.locks.letGo(l)
-	tick := Text(l.of.Mode.Tick)
-	v, mayHaveRun, err := l.change(ctx, Write{Key: l.of.Key, Line: " released"}, func(s *State, p *Party, now Time) bool {
+	l.locks.forget(l)
+	tick := Text(l.acquisition.Mode.Tick)
+	v, mayHaveRun, err := l.change(ctx, Write{Key: l.acquisition.Key, retryQueue: " released"}, func(s *State, p *Party, now Time) bool {
 		s.giveBack(p, Token(last))
 		if completed {
 			s.complete(tick)
 		}
-		s.remove(l.of.ID, now)
-		s.keep(l.of.MayHaveRun, l.of.TTL)
+		s.remove(l.acquisition.ID, now)
+		s.keep(l.acquisition.MayHaveRun, l.acquisition.TTL)
 		return true
 	})
 	if mayHaveRun {
-		l.freed.Store(true)
+		l.mayBeReleased.Store(true)
 	}
-	if errors.Is(err, driver.ErrLost) && l.freed.Load() && (!completed || v.state.isDone(tick)) {
-		// It was freed by an attempt whose answer was lost. If not by that, it has ended all
-		// the same; but a tick that is not recorded may be run again.
+	if errors.Is(err, driver.ErrLost) && l.mayBeReleased.Load() && (!completed || v.state.isDone(tick)) {
+		// An attempt whose answer was lost has released it, or it ended by itself: released either
+		// way. But a tick that is not recorded may be run again, so that is ErrLost.
 		return nil
 	}
 	return err
@@ -132,7 +131,7 @@ func (l *lease) release(ctx context.Context, last uint64, completed bool) error 
 
 // Downgrade implements [driver.Downgrader].
 func (l *lease) Downgrade(ctx context.Context, last uint64) error {
-	_, _, err := l.change(ctx, Write{Key: l.of.Key}, func(s *State, p *Party, now Time) bool {
+	_, _, err := l.change(ctx, Write{Key: l.acquisition.Key}, func(s *State, p *Party, now Time) bool {
 		if p.Kind == kindRead {
 			return false
 		}
@@ -143,10 +142,11 @@ func (l *lease) Downgrade(ctx context.Context, last uint64) error {
 	return err
 }
 
-func (l *Locks) letGo(n *lease) {
+// forget ends the notices of Wanted for held.
+func (l *Locks) forget(held *lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.leases, n.of.ID)
+	delete(l.leases, held.acquisition.ID)
 }
 
 // renewalsAtOnce is how many records are renewed at the same time: each is a request.

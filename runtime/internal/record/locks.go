@@ -17,10 +17,10 @@ func (l *Locks) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Leas
 	if l.clockless {
 		p.Tokens = min(p.Tokens, 1<<engine.TokenBits)
 	}
-	if a.Queue && !a.MayBeGranted { // not in the queue yet: of writes at once one succeeds, and each other costs a look
-		leave, err = l.coming.Enter(ctx, a.Key)
+	if a.Queue && !a.MayBeGranted { // not in the queue yet: of concurrent writes one succeeds, and each other costs a look
+		leave, err = l.arrivals.Enter(ctx, a.Key)
 	}
-	v, mayHaveRun := l.last(a.Key), false
+	v, mayHaveRun := l.lastSeen(a.Key), false
 	if err == nil {
 		defer leave()
 		v, mayHaveRun, err = l.update(ctx, Write{Key: a.Key, Takes: true, Waits: a.Queue}, func(s *State, now Time) (bool, error) {
@@ -30,16 +30,16 @@ func (l *Locks) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Leas
 			if s.isDone(p.Tick) && s.holder(p.ID) == nil {
 				return false, driver.ErrDone
 			}
-			if inside := s.holder(p.ID); inside != nil && inside.Until > now && (l.confirms || p.Kind != kindCondition && inside.Until < now+Time(inside.Grant/2)) {
-				// The lease of whoever was let in is brief, and may have begun a while ago.
+			if inside := s.holder(p.ID); inside != nil && inside.Until > now && (l.renewsGrants || p.Kind != kindCondition && inside.Until < now+Time(inside.Grant/2)) {
+				// The lease of a grant from the queue is brief, and may have begun a while ago.
 				s.expire(now)
 				s.holder(p.ID).Until = After(a.TTL.Microseconds())
 				return true, nil
 			}
 			if p.Kind == kindCondition && a.MayBeGranted && find(s.Queue, p.ID) < 0 {
 				if called := s.holder(p.ID); called == nil || called.Until <= now {
-					// It has not heard in time that it was called. So it hears it now: whoever waits
-					// looks again, but may not miss a call.
+					// The call was not heard in time, and its lease is over. It is granted anew,
+					// because a call must not be missed.
 					s.expire(now)
 					s.enter(p, now, p.Grant)
 					return true, nil
@@ -51,8 +51,8 @@ func (l *Locks) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Leas
 	a.MayHaveRun = a.MayHaveRun || mayHaveRun
 	switch {
 	case err != nil && errors.Is(err, ctx.Err()) && !v.at.Before(began) && v.at.Left() > -2*time.Second &&
-		v.state.holder(p.ID) == nil && (v.fresh && !mayHaveRun || v.state.excludes(p)):
-		return nil, v.held(p) // the engine has just answered, this call or one before it: others were faster until the end of ctx
+		v.state.holder(p.ID) == nil && (v.fresh && !mayHaveRun || v.state.mustWait(p)):
+		return nil, v.held(p) // the engine has answered, but other writers were faster until ctx ended
 	case err != nil && mayHaveRun && !errors.Is(err, driver.ErrConflict) && !errors.Is(err, driver.ErrDone) && !errors.Is(err, driver.ErrIndeterminate):
 		return nil, fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
 	case err != nil:
@@ -79,13 +79,13 @@ func partyOf(a *driver.Acquisition) Party {
 	return p
 }
 
-// held returns what p is told, which can't come in: the first of those inside, when the first of
-// their leases ends, and the smallest number of permits that they know of, if p knows of another.
-// If nobody is inside, p waits for a condition, and so for a call.
+// held returns the error for p, which can't come in: the first holder, when the first of all
+// leases ends, and the smallest number of permits that a holder knows of, if p knows of another.
+// If there is no holder, p waits for a condition to be called.
 func (v view) held(p Party) *driver.HeldError {
 	held := &driver.HeldError{}
 	for i, other := range v.state.In {
-		left := max(other.Until.from(v.now), time.Millisecond)
+		left := max(other.Until.left(v.now), time.Millisecond)
 		if i == 0 {
 			held.Holder, held.RetryAfter = other.ID, left
 		}
@@ -102,7 +102,7 @@ func (l *Locks) Undo(ctx context.Context, a *driver.Acquisition) error {
 	_, _, err := l.update(ctx, Write{Key: a.Key}, func(s *State, now Time) (bool, error) {
 		inside, anywhere := s.remove(a.ID, now)
 		if inside {
-			s.passOn(1, now) // it was called, and gives up
+			s.callNext(1, now) // it was called, and gives up
 		}
 		s.keep(a.MayHaveRun, a.TTL)
 		return anywhere || a.MayHaveRun, nil
@@ -129,7 +129,7 @@ func (m Methods) View(ctx context.Context, a *driver.Acquisition) (holder *drive
 		return nil, err
 	}
 	for _, p := range v.state.In {
-		if left := p.Until.from(v.now); left > 0 {
+		if left := p.Until.left(v.now); left > 0 {
 			return &driver.Holder{ID: p.ID, Name: string(p.Name), Token: uint64(p.Token), Left: left}, nil
 		}
 	}
@@ -148,7 +148,7 @@ func (m Methods) Call(ctx context.Context, a *driver.Acquisition, n int) error {
 	return err
 }
 
-// keep has the value outlast an attempt that had no answer.
+// keep makes the record outlast an attempt that had no answer.
 func (s *State) keep(mayHaveRun bool, ttl time.Duration) {
 	if mayHaveRun {
 		s.Keep = After((ttl + straggler).Microseconds())
@@ -182,5 +182,5 @@ func (r Register) CompareAndSwap(ctx context.Context, key, old, next string) (st
 	return string(v.state.Value), err
 }
 
-// idle reports whether s holds nothing that lasts but what keep says.
+// idle reports whether nothing in s is in use. It may still have to be kept, see keep.
 func (s *State) idle() bool { return len(s.In)+len(s.Queue)+len(s.Done) == 0 && s.Value == "" }

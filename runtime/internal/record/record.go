@@ -20,25 +20,24 @@ import (
 )
 
 const (
-	// grantLease is the lease of whoever is let in while it waits, until it renews that. A
-	// process that hangs in the queue costs the others so long, once, or until the next of them
-	// looks: a second.
+	// grantLease is the lease of a grant from the queue, until the new holder renews it. A process
+	// that hangs in the queue holds the others up for so long, or until the next of them looks,
+	// which each does once a second.
 	grantLease = 500 * time.Millisecond
-	// waitLimit is how long a place in the queue lasts. Whoever waits tries once a second,
-	// and extends it.
-	waitLimit = 2500 * time.Millisecond
-	// straggler is how long after its lease's length an attempt without an answer may
-	// still reach the engine.
+	// placeTTL is how long a place in the queue lasts. A waiter tries once a second, which extends it.
+	placeTTL = 2500 * time.Millisecond
+	// straggler is how long, beyond the lease's length, an attempt without an answer may still
+	// reach the engine.
 	straggler = time.Minute
-	// remembered is how long the engine keeps the value of a key that nobody uses any more:
-	// its tokens rise then though the engine's clock may be set back by as much.
-	remembered = 2500 * time.Millisecond
+	// retention is how long the engine keeps the value of a key that nobody uses any more. Tokens
+	// still rise if the engine's clock is set back by as much.
+	retention = 2500 * time.Millisecond
 	// versionLength is that of a version: 8 random bytes in hexadecimal.
 	versionLength = 16
-	// longestPause bounds how long an attempt leaves a key to others that write there as well.
+	// longestPause bounds the pause of an acquire that lost to other writers of the key.
 	longestPause = 100 * time.Millisecond
-	// manySeen bounds how many values are remembered.
-	manySeen = 1000
+	// maxSeen bounds how many values are remembered.
+	maxSeen = 1000
 )
 
 // Write asks an engine to replace the value of a key if it is unchanged.
@@ -48,13 +47,14 @@ type Write struct {
 	Place   any           // Answer.Place of the value that was seen
 	Look    bool          // only look
 	Takes   bool          // it is to take a lock
-	Waits   bool          // its caller would rather wait for another server than be refused
+	Waits   bool          // the caller would rather wait for another server than be refused
 	Renews  bool          // it is to renew a lease, and waits for nothing else
-	Line    string        // in which writes of this process that came too late try again, one at a time: "", or that of releases
 	Value   string        // the new one
 	Lasts   time.Duration // the engine forgets the value after that; 0 is at once
 	Granted []string      // the IDs that wait no longer by it: their processes are to be told
-	Wanted  []string      // the IDs of those inside that others have begun to wait for
+	Wanted  []string      // the IDs of the holders that others have begun to wait for
+
+	retryQueue string // in this process, where retries are made one at a time: "", or that of releases
 }
 
 // Answer is what the engine says to a [Write].
@@ -62,7 +62,7 @@ type Answer struct {
 	Done       bool   // it was written
 	Value      string // what is at the key now; "" is nothing
 	Now        Time   // by the engine's clock, when it was written or looked at; 0 if it has none
-	Place      any    // what the engine keeps of where the value is: a revision, say; nil is nothing
+	Place      any    // how the engine finds the value again, such as a revision; nil is nothing
 	MayHaveRun bool   // some attempt to send it had no answer, and may yet arrive
 }
 
@@ -78,21 +78,21 @@ type Store interface {
 type Locks struct {
 	store Store
 
-	confirms  bool                 // see NewWatched
-	life      *engine.Life         // likewise: of its Backend
-	watch     Watch                // likewise
-	clockless bool                 // see NewClockless
-	began     time.Time            // likewise: what its clock counts from
-	coming    engine.Turns[string] // of those of this process who come to a key
-	again     engine.Turns[string] // of those whose write that takes nothing came too late
-	removals  engine.Turns[string] // all for "": of an engine without a clock, the removals of records
+	renewsGrants bool                 // see NewWatched
+	life         *engine.Life         // likewise: of its Backend
+	watch        Watch                // likewise
+	clockless    bool                 // see NewClockless
+	began        time.Time            // likewise: what its clock counts from
+	arrivals     engine.Turns[string] // of those of this process who come to a key
+	retries      engine.Turns[string] // of those whose write that takes nothing came too late
+	removals     engine.Turns[string] // all for "": of an engine without a clock, the removals of records
 
-	mu      sync.Mutex           // guards the rest
-	beats   map[string]beats     // by key, of an engine without a clock
-	sweeps  map[string]bool      // likewise: whose records are going to be removed
-	watches map[string]*keyWatch // by key
-	seen    map[string]view      // by key: what was there last
-	leases  map[string]*lease    // by ID: those that are held
+	mu       sync.Mutex           // guards the rest
+	beats    map[string]beats     // by key, of an engine without a clock
+	removing map[string]bool      // likewise: whose records are going to be removed
+	watches  map[string]*keyWatch // by key
+	seen     map[string]view      // by key: what was there last
+	leases   map[string]*lease    // by ID: those that are held
 }
 
 // view is what a key was at one moment.
@@ -103,7 +103,7 @@ type view struct {
 	now     Time           // by the engine's clock
 	at      driver.Instant // from before it was asked
 	fresh   bool           // it was seen by this call
-	doubted bool           // a write has failed since: nothing is made of it before a look
+	doubted bool           // a write has failed since: the next request only looks
 }
 
 // New returns the locks that s keeps.
@@ -111,30 +111,30 @@ func New(s Store) *Locks {
 	return &Locks{store: s, seen: map[string]view{}, leases: map[string]*lease{}}
 }
 
-// NewWatched returns the locks that s keeps, at an engine where whoever waits has to watch the
-// key. That may be slow: whoever was let in renews the brief lease of that before it begins,
-// and not after. What they do in the background ends with life.
+// NewWatched returns the locks that s keeps, at an engine where a waiter has to watch the key.
+// Since a watch may be slow, a waiter that was granted the lock renews its brief lease before
+// it begins. All goroutines end with life.
 func NewWatched(s Store, life *engine.Life, watch Watch) *Locks {
 	l := New(s)
-	l.confirms, l.life, l.watch, l.watches = true, life, watch, map[string]*keyWatch{}
+	l.renewsGrants, l.life, l.watch, l.watches = true, life, watch, map[string]*keyWatch{}
 	return l
 }
 
-// NewClockless is NewWatched for an engine that tells no time: see beats. Others count the
-// brief lease from when they saw it begin, and this process saw it later.
+// NewClockless is NewWatched for an engine that tells no time: see beat. That a grant is renewed before
+// it begins is needed here, because other processes may count its lease from an earlier instant.
 func NewClockless(s Store, life *engine.Life, watch Watch) *Locks {
 	l := NewWatched(s, life, watch)
-	l.clockless, l.began, l.beats, l.sweeps = true, time.Now(), map[string]beats{}, map[string]bool{}
+	l.clockless, l.began, l.beats, l.removing = true, time.Now(), map[string]beats{}, map[string]bool{}
 	return l
 }
 
-// update replaces the state of purpose.Key by what change makes of it, until nobody else has
-// changed it meanwhile. purpose says what for; the rest is filled in. change gets a copy. It
-// returns false if there is nothing to change; that counts if it was asked about a state that
-// this call has seen. mayHaveRun says that some attempt had no answer.
+// update replaces the state of purpose.Key by what change makes of it, and tries again while others
+// change it first. purpose says what for; update fills in the rest. change gets a copy, and returns
+// false if there is nothing to change; that ends update if this call has read the state itself, else
+// it is read first. mayHaveRun says that some attempt had no answer.
 func (l *Locks) update(ctx context.Context, purpose Write, change func(s *State, now Time) (bool, error)) (v view, mayHaveRun bool, err error) {
 	key, entered := purpose.Key, false
-	v = l.last(key)
+	v = l.lastSeen(key)
 	for i := 0; ; i++ {
 		at := driver.Now()
 		if l.clockless {
@@ -165,27 +165,27 @@ func (l *Locks) update(ctx context.Context, purpose Write, change func(s *State,
 			return v, mayHaveRun, err
 		}
 		if a.Done {
-			l.letIn(w.Key, w.Granted)
+			l.notifyGranted(w.Key, w.Granted)
 		}
-		if v, err = l.note(w, a, at, v.now); err != nil || a.Done && !w.Look {
+		if v, err = l.remember(w, a, at, v.now); err != nil || a.Done && !w.Look {
 			if err == nil && l.clockless && v.state.idle() && w.Lasts > 0 {
-				l.sweep(key, w.Lasts)
+				l.removeLater(key, w.Lasts)
 			}
 			return v, mayHaveRun, err
 		}
-		switch { // of those who write at the same time, one succeeds
+		switch { // another write was first
 		case w.Look || w.Renews:
-		case w.Takes: // those who hold it go first: the lease of who was let in is brief. After a pause v is old
+		case w.Takes: // holders go first, because the lease of a grant is brief. After a pause v is old
 			if i%2 == 1 && !engine.Pause(ctx, min(-at.Left()*time.Duration(min(i, 8)), longestPause)) {
 				return v, mayHaveRun, ctx.Err()
 			}
 		case !entered:
-			leave, err := l.again.Enter(ctx, key+w.Line)
+			leave, err := l.retries.Enter(ctx, key+w.retryQueue)
 			if err != nil {
 				return v, mayHaveRun, err
 			}
 			defer leave()
-			entered, v = true, l.last(key)
+			entered, v = true, l.lastSeen(key)
 		}
 	}
 }
@@ -204,10 +204,10 @@ func (l *Locks) fill(w *Write, before, s *State, now Time) {
 	}
 	version := newVersion()
 	if !l.clockless {
-		w.Value, w.Lasts = encode(version, s), max(s.lasts(now), 0)+remembered
+		w.Value, w.Lasts = encode(version, s), max(s.lifetime(now), 0)+retention
 		return
 	}
-	if w.Lasts = max(s.lasts(now), 0); w.Lasts > 0 {
+	if w.Lasts = max(s.lifetime(now), 0); w.Lasts > 0 {
 		w.Value = s.withBeats(version)
 	}
 }
@@ -218,16 +218,16 @@ func newVersion() string {
 	return hex.EncodeToString(b[:])
 }
 
-// last returns what key was when it was seen last: as far as is known, nothing.
-func (l *Locks) last(key string) view {
+// lastSeen returns what was at key when it was last seen; the zero view if that is not known.
+func (l *Locks) lastSeen(key string) view {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.seen[key]
 }
 
-// note remembers what the engine answered to w, which was sent at an instant that is now on
-// the clock of this process, and returns it.
-func (l *Locks) note(w Write, a Answer, at driver.Instant, now Time) (view, error) {
+// remember keeps what the engine answered to w as the last view of the key, and returns it. w was sent
+// at this instant, which is now by the clock of this process.
+func (l *Locks) remember(w Write, a Answer, at driver.Instant, now Time) (view, error) {
 	key := w.Key
 	version, s, err := decode(a.Value)
 	v := view{version: version, place: a.Place, state: s, now: a.Now, at: at}
@@ -243,10 +243,10 @@ func (l *Locks) note(w Write, a Answer, at driver.Instant, now Time) (view, erro
 			own = version
 		}
 		v.now = now
-		l.hearLocked(key, &v.state, own, now)
+		l.resolveBeatsLocked(key, &v.state, own, now)
 	}
 	if delete(l.seen, key); version != "" {
-		if len(l.seen) >= manySeen {
+		if len(l.seen) >= maxSeen {
 			clear(l.seen) // which costs a request each
 		}
 		l.seen[key] = v

@@ -46,7 +46,7 @@ const (
 	kindOnce      = "once"
 )
 
-// family is what parties of one key have in common, so that it can be said who excludes whom.
+// family is what all parties at a key must have in common: the kind, or "read-write".
 func family(kind string) string {
 	if kind == kindRead || kind == kindWrite {
 		return "read-write"
@@ -54,8 +54,8 @@ func family(kind string) string {
 	return kind
 }
 
-// ends calls do with each instant at which something in s ends, and its beat.
-func (s *State) ends(do func(until *Time, b *beat)) {
+// eachEnd calls do with each expiry in s, and its beat.
+func (s *State) eachEnd(do func(until *Time, b *beat)) {
 	for _, all := range [][]Party{s.In, s.Queue} {
 		for i := range all {
 			do(&all[i].Until, &all[i].Beat)
@@ -89,14 +89,14 @@ func (s *State) conflict(p Party) error {
 	return nil
 }
 
-// remove takes the party with this ID out, wherever it is, and lets in whom that makes
-// room for. It reports whether it was inside, and whether it was anywhere.
+// remove takes the party with this ID out, and lets in those that this makes room for. It
+// reports whether the party was inside, and whether it was inside or in the queue.
 func (s *State) remove(id string, now Time) (inside, anywhere bool) {
 	before := len(s.Queue)
 	s.Queue = slices.DeleteFunc(s.Queue, func(p Party) bool { return p.ID == id })
 	anywhere = len(s.Queue) < before
 	if i := find(s.In, id); i >= 0 {
-		s.left(s.In[i])
+		s.noteExit(s.In[i])
 		s.In = slices.Delete(s.In, i, i+1)
 		inside, anywhere = true, true
 	}
@@ -104,44 +104,44 @@ func (s *State) remove(id string, now Time) (inside, anywhere bool) {
 	return inside, anywhere
 }
 
-// left notes that p is not inside any more.
-func (s *State) left(p Party) {
+// noteExit is called when p leaves, which was inside: readers after a writer have its last token.
+func (s *State) noteExit(p Party) {
 	if p.Kind == kindWrite {
-		s.Written = p.last()
+		s.Written = p.lastToken()
 	}
 }
 
-// last is the highest token of p.
-func (p Party) last() Token { return p.Token + Token(max(p.Tokens, 1)) - 1 }
+// lastToken returns the highest token of p.
+func (p Party) lastToken() Token { return p.Token + Token(max(p.Tokens, 1)) - 1 }
 
-// expire takes out whose time is over, and reports whether there was anybody.
+// expire takes out the parties whose time is over, and reports whether there were any.
 func (s *State) expire(now Time) (changed bool) {
 	inside, waiting := len(s.In), len(s.Queue)
 	over := func(p Party) bool { return p.Until <= now }
 	s.In = slices.DeleteFunc(s.In, func(p Party) bool {
 		if over(p) {
-			s.left(p)
+			s.noteExit(p)
 		}
 		return over(p)
 	})
 	s.Queue = slices.DeleteFunc(s.Queue, over)
-	unheard := inside - len(s.In)
-	if changed = unheard > 0 || len(s.Queue) < waiting; changed {
+	missed := inside - len(s.In) // if they were called: whoever hears a call leaves in time
+	if changed = missed > 0 || len(s.Queue) < waiting; changed {
 		s.admit(now)
-		s.passOn(unheard, now)
+		s.callNext(missed, now)
 	}
 	return changed
 }
 
-// passOn calls others in place of so many who have not heard that they were called.
-func (s *State) passOn(unheard int, now Time) {
+// callNext calls the next waiters of a condition in place of so many that missed their call.
+func (s *State) callNext(missed int, now Time) {
 	if len(s.Queue) > 0 && s.Queue[0].Kind == kindCondition {
-		s.call(unheard, now)
+		s.call(missed, now)
 	}
 }
 
-// call lets in the first n of those that wait for a condition, all if n is negative. It
-// reports whether there was any.
+// call lets in the first n waiters of a condition, all if n is negative. It reports whether
+// there were any.
 func (s *State) call(n int, now Time) (any bool) {
 	for ; n != 0 && len(s.Queue) > 0; n-- {
 		p := s.Queue[0]
@@ -152,11 +152,11 @@ func (s *State) call(n int, now Time) (any bool) {
 	return any
 }
 
-// giveBack keeps of p's tokens those up to used. Tokens in use then do not run ahead of the
-// engine's clock. Those that readers have stay below the next writer's.
+// giveBack returns p's tokens above used, so that tokens do not run ahead of the engine's clock.
+// The next writer's stay above those of readers.
 func (s *State) giveBack(p *Party, used Token) {
-	if p.Tokens > 1 && p.Token <= used && used < p.last() {
-		if s.Token == p.last() {
+	if p.Tokens > 1 && p.Token <= used && used < p.lastToken() {
+		if s.Token == p.lastToken() {
 			s.Token = max(used, s.Written)
 		}
 		p.Tokens = uint64(used-p.Token) + 1
@@ -165,21 +165,21 @@ func (s *State) giveBack(p *Party, used Token) {
 
 // admit lets in those of the queue whose turn it is.
 func (s *State) admit(now Time) {
-	if len(s.Done) > 0 { // who waits to run what is completed has nothing to wait for
+	if len(s.Done) > 0 { // whoever waits to run a tick that is completed need not wait
 		s.Queue = slices.DeleteFunc(s.Queue, func(p Party) bool { return s.isDone(p.Tick) })
 	}
-	for turn := s.turn(); len(turn) > 0; turn = s.turn() {
-		s.Queue = slices.DeleteFunc(s.Queue, func(p Party) bool { return find(turn, p.ID) >= 0 })
-		for _, p := range turn {
+	for next := s.admissible(); len(next) > 0; next = s.admissible() {
+		s.Queue = slices.DeleteFunc(s.Queue, func(p Party) bool { return find(next, p.ID) >= 0 })
+		for _, p := range next {
 			s.enter(p, now, p.Grant)
 		}
 	}
 }
 
-// turn returns those of the queue who may come in together now. Writers and readers take
-// turns (a phase-fair lock: Brandenburg and Anderson, 2009): whoever reads waits for one
-// writer at most, and whoever writes for the readers that are inside.
-func (s *State) turn() []Party {
+// admissible returns the waiters that may come in together now. Writers and readers take turns
+// (a phase-fair lock: Brandenburg and Anderson, 2009): a reader waits for one writer at most,
+// and a writer for the readers that are inside.
+func (s *State) admissible() []Party {
 	switch {
 	case len(s.Queue) == 0 || s.writing():
 		return nil
@@ -210,14 +210,14 @@ func (s *State) writing() bool {
 	return slices.ContainsFunc(s.In, func(p Party) bool { return p.Kind == kindWrite })
 }
 
-// fits reports whether there is room for p beside who is inside. While they know of
-// different numbers of permits, the smallest counts.
+// fits reports whether there is room for p beside the holders. If they know of different numbers
+// of permits, the smallest counts.
 func (s *State) fits(p Party) bool {
 	switch p.Kind {
 	case kindRead:
 		return !s.writing()
 	case kindCondition:
-		return false // it is called
+		return false // only call lets it in
 	case kindPermits:
 		limit, taken := p.Limit, p.Weight
 		for _, other := range s.In {
@@ -232,20 +232,20 @@ func (s *State) fits(p Party) bool {
 func (s *State) enter(p Party, now Time, lease int64) {
 	p.Until = After(lease)
 	if p.Kind == kindRead {
-		p.Token = s.Written // of what the last writer has left
+		p.Token = s.Written // the last writer's, whose data it reads
 		if p.Token == 0 {
 			p.Token = s.nextToken(now)
 			s.Token, s.Written = p.Token, p.Token
 		}
 	} else {
 		p.Token = s.nextToken(now)
-		s.Token = p.last()
+		s.Token = p.lastToken()
 	}
 	s.Last = p.Kind
 	s.In = append(s.In, p)
 }
 
-// nextToken is above all that were given. In a record that is new the engine puts it in.
+// nextToken returns a token above all that were given. In a new record the engine puts it in.
 func (s *State) nextToken(now Time) Token {
 	if s.Token == 0 {
 		return fromClock
@@ -256,45 +256,45 @@ func (s *State) nextToken(now Time) Token {
 	return max(s.Token+1, Token(now)*driver.TokensPerMicrosecond)
 }
 
-// arrive lets p in, or has it wait if it will. It reports whether anything has changed.
+// arrive lets p in, or puts it into the queue if it waits. It reports whether s has changed.
 func (s *State) arrive(p Party, now Time, lease int64, waits bool) (changed bool) {
 	changed = s.expire(now)
 	if s.holder(p.ID) != nil {
 		return changed
 	}
 	if i := find(s.Queue, p.ID); i >= 0 {
-		if s.Queue[i].Until > now+Time(waitLimit.Microseconds())/2 {
+		if s.Queue[i].Until > now+Time(placeTTL.Microseconds())/2 {
 			return changed
 		}
-		s.Queue[i].Until = After(waitLimit.Microseconds())
+		s.Queue[i].Until = After(placeTTL.Microseconds())
 		return true
 	}
-	if !s.excludes(p) {
+	if !s.mustWait(p) {
 		s.enter(p, now, lease)
 		return true
 	}
 	if waits {
-		p.Until = After(waitLimit.Microseconds())
+		p.Until = After(placeTTL.Microseconds())
 		s.Queue = append(s.Queue, p)
 	}
 	return changed || waits
 }
 
-// excludes reports whether p, who comes now, may not come in.
-func (s *State) excludes(p Party) bool { return !s.fits(p) || s.isPassed(p) }
+// mustWait reports whether p, who comes now, may not come in.
+func (s *State) mustWait(p Party) bool { return !s.fits(p) || s.overtakes(p) }
 
-// isPassed reports whether p would come in before somebody who waits and goes first.
-func (s *State) isPassed(p Party) bool {
+// overtakes reports whether p would come in before a waiter that goes first.
+func (s *State) overtakes(p Party) bool {
 	if p.Kind == kindRead {
 		return slices.ContainsFunc(s.Queue, func(w Party) bool { return w.Kind == kindWrite })
 	}
 	return len(s.Queue) > 0
 }
 
-// downgrade makes a reader of p, a writer that is inside. The readers that wait come in.
+// downgrade makes p, a writer that is inside, a reader. The readers that wait come in.
 func (s *State) downgrade(p *Party, now Time) {
-	s.left(*p)
+	s.noteExit(*p)
 	p.Kind = kindRead
 	s.admit(now)
-	s.Last = kindRead // whoever comes to read from here on did not wait for this writer
+	s.Last = kindRead // readers that come from now on did not wait for this writer
 }

@@ -138,11 +138,11 @@ func TestAttemptsThatMayArriveKeepTheRecord(t *testing.T) {
 	s.arrive(party("a", kindFair), 1000, 50, true)
 	s = written(t, s, 1000)
 	s.remove("a", 1000)
-	require.Negative(t, s.lasts(1000))
+	require.Negative(t, s.lifetime(1000))
 	s.keep(true, time.Second)
-	require.Equal(t, time.Second+straggler, s.lasts(1000))
+	require.Equal(t, time.Second+straggler, s.lifetime(1000))
 	s = written(t, s, 1000)
-	require.Equal(t, time.Second+straggler-time.Millisecond, s.lasts(2000))
+	require.Equal(t, time.Second+straggler-time.Millisecond, s.lifetime(2000))
 }
 
 func TestForeignValues(t *testing.T) {

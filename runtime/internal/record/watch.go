@@ -10,11 +10,10 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// Watch follows the value of a key until ctx ends: it calls tell with each that it sees, ""
-// for none or one that it can't know. It calls ready once, when nothing that happens from
-// then on goes unseen. It returns before ctx ends only if it fails. tell returns how many fair
-// locks must be released one after the other before it is anybody's turn here: the watch may
-// be late by as long.
+// Watch follows the value of a key until ctx ends. It calls tell with each value that it sees, and
+// with "" if there is none or it is not known. It calls ready once, when it will miss no later
+// change. It returns before ctx ends only if it fails. tell returns how many fair locks must be
+// released before it is the turn of a waiter of this process; the watch may skip as many changes.
 type Watch func(ctx context.Context, key string, ready func(), tell func(value string) (ahead int)) error
 
 // keyWatch is one watch, for all that wait for its key here.
@@ -25,9 +24,9 @@ type keyWatch struct {
 	hub   engine.Hub[string] // by the IDs of the acquisitions that wait
 }
 
-// Subscribe is [driver.Notifier.Subscribe]. Whoever waits hears when it waits no longer, by
-// the value at the key. That a lease has ended nobody is told: who waits looks within a second.
-// All that wait for a key share one watch.
+// Subscribe is [driver.Notifier.Subscribe]. A waiter is notified when the value at the key shows it
+// in the queue no more. Nobody is notified when a lease expires: waiters look once a second. All
+// waiters of a key share one watch.
 func (l *Locks) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
 	l.mu.Lock()
 	w := l.watches[a.Key]
@@ -70,10 +69,10 @@ func (l *Locks) follow(ctx context.Context, key string, w *keyWatch) {
 	defer func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.endWatchLocked(key, w) // the next that waits begins another
+		l.endWatchLocked(key, w) // the next waiter begins another
 	}()
 	ready := sync.OnceFunc(func() { close(w.ready) })
-	tell := func(value string) int { return l.tell(w, key, value) }
+	tell := func(value string) int { return l.notifyWaiting(w, key, value) }
 	err := l.watch(ctx, key, ready, tell)
 	select {
 	case <-w.ready:
@@ -94,8 +93,9 @@ func (l *Locks) endWatchLocked(key string, w *keyWatch) {
 	}
 }
 
-// letIn has those of this process hear that were let in by a write of this process.
-func (l *Locks) letIn(key string, ids []string) {
+// notifyGranted notifies the waiters of this process with these IDs, which a write of this process
+// has let in.
+func (l *Locks) notifyGranted(key string, ids []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if w := l.watches[key]; w != nil {
@@ -105,9 +105,9 @@ func (l *Locks) letIn(key string, ids []string) {
 	}
 }
 
-// tell has those that wait by w hear of value. It returns how many fair locks are before the
-// first of them.
-func (l *Locks) tell(w *keyWatch, key, value string) (ahead int) {
+// notifyWaiting notifies the waiters of w that value shows in the queue no more. It returns how many
+// fair locks are before the first waiter of w.
+func (l *Locks) notifyWaiting(w *keyWatch, key, value string) (ahead int) {
 	version, s, err := decode(value)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -116,7 +116,7 @@ func (l *Locks) tell(w *keyWatch, key, value string) (ahead int) {
 		return 0
 	}
 	if l.clockless {
-		l.hearLocked(key, &s, "", l.localTime())
+		l.resolveBeatsLocked(key, &s, "", l.localTime())
 	}
 	for ahead < len(s.Queue) && s.Queue[ahead].Kind == kindFair {
 		ahead++

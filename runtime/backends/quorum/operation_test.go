@@ -35,7 +35,7 @@ func refuse(t *testing.T, places bool) (b *Backend, refused []*driver.Acquisitio
 		for range 1 + n%3 {
 			_, err := b.Acquire(t.Context(), a)
 			require.NotNil(t, engine.HeldBy(err), "%v", err)
-			time.Sleep(2 * remembered) // so that all members are asked
+			time.Sleep(2 * contentionTTL) // so that all members are asked
 		}
 		refused = append(refused, a)
 	}
@@ -50,7 +50,7 @@ func TestRefusedIsNotUndone(t *testing.T) {
 		for _, a := range refused {
 			require.False(t, a.MayHaveRun || a.MayBeGranted)
 		}
-		b.change(func() { require.Empty(t, b.under) })
+		b.withLock(func() { require.Empty(t, b.ops) })
 	})
 }
 
@@ -59,14 +59,14 @@ func TestPlacesAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, refused := refuse(t, true)
 		defer func() { require.NoError(t, b.Close()) }()
-		b.change(func() { require.Len(t, b.under, len(refused)) })
+		b.withLock(func() { require.Len(t, b.ops, len(refused)) })
 		for _, a := range refused {
 			require.False(t, a.MayHaveRun)
 			require.True(t, a.MayBeGranted) // so that it is undone
 			require.NoError(t, b.Undo(t.Context(), a))
 		}
 		synctest.Wait()
-		b.change(func() { require.Empty(t, b.under) })
+		b.withLock(func() { require.Empty(t, b.ops) })
 		require.Zero(t, b.gate("key").Backend.(*queued).kept())
 	})
 }
@@ -121,7 +121,7 @@ func TestOneOfThoseThatTryGetsTheLock(t *testing.T) {
 		}
 		time.Sleep(time.Second) // all members have answered
 		for _, b := range processes {
-			b.change(func() { require.Empty(t, b.under) })
+			b.withLock(func() { require.Empty(t, b.ops) })
 		}
 	})
 }
