@@ -40,13 +40,13 @@ func (l *Locker) compete(ctx context.Context, e *entry, h *hold, end time.Time, 
 
 // granted makes h the holder of e by lk, which lease was granted for. If the grant took
 // longer than the lease lasts, nothing may begin under it; nor under one that Sticky made too
-// short for a renewal. Then granted gives it back, reports false, and e stays busy.
+// short for a renewal. Then granted releases it, reports false, and e stays busy.
 func (l *Locker) granted(e *entry, h *hold, lk *heldLease, lease driver.Lease) (inTime bool, err error) {
 	now := driver.Now()
 	e.answer = nil // no other holds the key
 	left := lk.init(lease, e, l.tenure(lk.acquisition.TTL-h.policy.Delay), h.policy, now)
 	if left <= 0 || lk.isTooShortFor(h, left) {
-		l.discard(lk)
+		l.releaseInBackground(lk)
 		e.grantedLate()
 		return false, nil
 	}
@@ -113,7 +113,7 @@ func (op *acquireOp) prepare() {
 	case p.Sticky > 0 && !op.late:
 		// No more tokens than the server's clock yields until the lease is over.
 		op.acquisition.TTL = min(p.ttl(), p.Sticky)
-		op.acquisition.Tokens, op.acquisition.Recall = tokensFor(min(op.acquisition.TTL, mostTokens)), true
+		op.acquisition.Tokens, op.acquisition.Recall = tokensFor(min(op.acquisition.TTL, maxTokenSpan)), true
 	case contested:
 		// A hold that gets the lease handed on needs its own ttl ahead.
 		op.acquisition.TTL += tenure

@@ -96,7 +96,7 @@ func (l *Locker) rejectWaiters() {
 		}
 		s.mu.Unlock()
 		for _, lk := range kept {
-			l.giveUp(lk)
+			l.freeIfIdleOver(lk)
 		}
 	}
 }
@@ -124,7 +124,7 @@ func (l *Locker) loseAll() {
 	all, _ := l.heldLeases()
 	for _, lk := range all {
 		if l.lose(lk, errClosedUnder) && lk.delay == 0 {
-			l.discard(lk)
+			l.releaseInBackground(lk)
 		}
 	}
 }

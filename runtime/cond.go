@@ -223,7 +223,7 @@ func (c *Cond) giveUp(ctx context.Context, old *hold) error {
 		return because(ErrLost, old.lostCause())
 	}
 	now := time.Now()
-	err := c.locker.pass(ctx, old, now)
+	err := c.locker.handOnOrFree(ctx, old, now)
 	if cause := old.lostCause(); cause != errGivenUp {
 		return because(ErrLost, cause)
 	}

@@ -42,7 +42,7 @@ func (r *round) takeLocked(lk *heldLease) {
 		return
 	}
 	if lk.idleIsOverLocked(r.now) {
-		lk.entry.retireLocked()
+		lk.entry.endIdleLeaseLocked()
 		r.idle = append(r.idle, lk)
 		return
 	}

@@ -171,7 +171,7 @@ func (op *acquireOp) explain(err error) error {
 
 // tooLate ends a competition whose grants came too late, and returns its error.
 func (l *Locker) tooLate(e *entry, h *hold) error {
-	l.next(e)
+	l.wakeNext(e)
 	length, item := h.policy.ttl(), "ttl"
 	if sticky := h.policy.Sticky; h.tries() && sticky > 0 && sticky < length {
 		length, item = sticky, "sticky"

@@ -106,7 +106,7 @@ func (l *Locker) GiveUpPlace(b driver.Backend, key string, s driver.Subscription
 	e.shard.mu.Lock()
 	e.shard.entries[id] = e
 	e.shard.mu.Unlock()
-	l.next(e)
+	l.wakeNext(e)
 }
 
 // InUse returns how many callees are inside the delegated holds that k knows, or wait.

@@ -10,17 +10,17 @@ import (
 
 // hold is one outermost acquisition of one key by one owner.
 type hold struct {
-	locker *Locker // nil of a hold that was delegated to this process
-	entry  *entry
-	policy *Policy
-	lease  *heldLease
-	token  uint64
-	began  driver.Instant
-	waited bool         // in the queue, or at the engine, as the Observer knows
-	queued bool         // the call has waited in the queue
-	handed bool         // the lease came from the hold before
-	done   bool         // of AcquireOnce: Complete was called
-	trial  atomic.Int32 // a trial: see together.go
+	locker    *Locker // nil of a hold that was delegated to this process
+	entry     *entry
+	policy    *Policy
+	lease     *heldLease
+	token     uint64
+	began     driver.Instant
+	waited    bool         // in the queue, or at the engine, as the Observer knows
+	queued    bool         // the call has waited in the queue
+	handedOff bool         // the lease came from the hold before
+	done      bool         // of AcquireOnce: Complete was called
+	trial     atomic.Int32 // a trial: see together.go
 
 	method atomic.Pointer[methodContext] // nil before the method's call began
 	lost   atomic.Pointer[error]         // set once, with the entry's end

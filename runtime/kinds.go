@@ -136,7 +136,7 @@ func (e *entry) joinLocked(h *hold, now driver.Instant) {
 		lk.also = map[*hold]struct{}{}
 	}
 	lk.also[h] = struct{}{}
-	h.entry, h.lease, h.token, h.began, h.handed = e, lk, e.holder.token, now, true
+	h.entry, h.lease, h.token, h.began, h.handedOff = e, lk, e.holder.token, now, true
 }
 
 // sharesLocked reports whether h shares e's lease with its holder.
@@ -176,10 +176,10 @@ func (lk *heldLease) sharers() (all []*hold) {
 	return all
 }
 
-// canHandKindLocked is the part of canHandToLocked about kinds of lock. A writer's lease
+// canHandOnKindLocked is the part of canHandOnLocked about kinds of lock. A writer's lease
 // goes to another writer of this process only while nobody else waits, so that whoever
 // reads waits for one writer.
-func (lk *heldLease) canHandKindLocked(p *Policy) bool {
+func (lk *heldLease) canHandOnKindLocked(p *Policy) bool {
 	switch p.kind() {
 	case driver.Write:
 		return !lk.downgraded.Load() && !lk.isWanted()

@@ -44,7 +44,7 @@ func (lk *heldLease) init(lease driver.Lease, e *entry, tenure time.Duration, p 
 	lk.delay = p.Delay
 	if lk.acquisition.Recall {
 		lk.sticky.time, lk.sticky.ttl = p.Sticky, p.ttl()
-		tenure = longestKept * p.Sticky
+		tenure = maxStickyFactor * p.Sticky
 	}
 	first, n := lease.Tokens()
 	lk.token, lk.end = first, first+n
@@ -100,7 +100,7 @@ func (lk *heldLease) length() time.Duration {
 
 // ttl is what the engine is asked for.
 func (lk *heldLease) ttl() time.Duration {
-	if lk.sticky.growth.Load() != short {
+	if lk.sticky.growth.Load() != notGrown {
 		return lk.sticky.ttl
 	}
 	return lk.acquisition.TTL

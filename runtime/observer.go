@@ -214,7 +214,7 @@ func (l *Locker) observeHold(ctx context.Context, h *hold, called time.Time) {
 
 // beganBy is the kind of event that h began with.
 func (h *hold) beganBy() EventKind {
-	if h.handed {
+	if h.handedOff {
 		return HandedOff
 	}
 	return Acquired

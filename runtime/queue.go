@@ -128,7 +128,7 @@ func (l *Locker) take(ctx context.Context, outer *frame, s *shard, p *Policy, ke
 			s.mu.Unlock()
 			return h, nil
 		}
-		resumed, back := e.endIdleLocked(h)
+		resumed, back := e.resumeIdleLocked(h)
 		if resumed {
 			s.mu.Unlock()
 			return h, nil
@@ -158,7 +158,7 @@ func (l *Locker) take(ctx context.Context, outer *frame, s *shard, p *Policy, ke
 		// The lease was lost between the grant and this goroutine's waking.
 		// Nothing has run under it: begin again.
 		if h.lostCause() != nil || !h.expire() {
-			h.giveBack()
+			h.releaseLost()
 		}
 	}
 }
@@ -267,9 +267,9 @@ func (l *Locker) await(ctx context.Context, e *entry, w *waiter, end time.Time) 
 	e.shard.mu.Unlock()
 	switch <-w.turn {
 	case granted:
-		l.pass(endedContext, w.hold, time.Now())
+		l.handOnOrFree(endedContext, w.hold, time.Now())
 	case compete:
-		l.next(w.entry)
+		l.wakeNext(w.entry)
 	}
 	return 0, err
 }

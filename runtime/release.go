@@ -155,7 +155,7 @@ func (h *Hold) beginRelease() (r releasing) {
 		return r
 	}
 	if cause := hold.lostCause(); cause != nil {
-		hold.giveBack()
+		hold.releaseLost()
 		r.err = hold.fail("release", cause)
 		return r
 	}
@@ -163,10 +163,10 @@ func (h *Hold) beginRelease() (r releasing) {
 		hold.lease.completed.Store(true)
 	}
 	if rest := hold.policy.AtLeast - hold.heldFor(r.now); rest > 0 && hold.method.Load() != nil { // else it has not run
-		hold.stay(rest)
+		hold.releaseAfter(rest)
 		return r
 	}
-	r.lease, r.over = hold.locker.part(hold, r.now), false
+	r.lease, r.over = hold.locker.handOn(hold, r.now), false
 	return r
 }
 
@@ -181,7 +181,7 @@ func (r *releasing) end() error {
 		return r.err
 	}
 	err := r.err
-	if cause := hold.lostCause(); cause != nil { // lost while part was about to begin
+	if cause := hold.lostCause(); cause != nil { // lost just before handOn began
 		return hold.fail("release", cause)
 	}
 	if isLost(err) {
@@ -193,9 +193,9 @@ func (r *releasing) end() error {
 	return nil
 }
 
-// stay keeps the lock of h, whose method has returned, for so long, and releases it then.
+// releaseAfter releases the lock of h, whose method has returned, when rest is over.
 // The watchdog renews it meanwhile. A Close waits for it as for a hold, unless it is lost.
-func (h *hold) stay(rest time.Duration) {
+func (h *hold) releaseAfter(rest time.Duration) {
 	l := h.locker
 	h.entry.shard.active.Add(1)
 	kept := &methodContext{caller: context.WithoutCancel(h.caller())}
@@ -206,52 +206,52 @@ func (h *hold) stay(rest time.Duration) {
 		case <-kept.Done():
 		}
 		r := releasing{hold: h, now: driver.Now()}
-		lease := l.part(h, r.now)
+		lease := l.handOn(h, r.now)
 		if lease == nil {
 			_ = r.end() // which tells the Observer
 			return
 		}
-		l.discardThen(lease, func(err error) {
+		l.releaseInBackgroundThen(lease, func(err error) {
 			r.err = err
-			l.next(lease.entry)
+			l.wakeNext(lease.entry)
 			_ = r.end()
 		})
 	}()
 }
 
-// expire ends h, whose lease is over, and gives it back. It reports whether it did:
+// expire ends h, whose lease is over, and releases that. It reports whether it did:
 // the watchdog may have been first.
 func (h *hold) expire() (done bool) {
 	done = h.locker.lose(h.lease, errLeaseOver)
 	if done {
-		h.giveBack()
+		h.releaseLost()
 	}
 	return done
 }
 
-// giveBack releases the lost lease of h at the engine, where it may last longer: by
-// the margin of the deadline, or by a renewal that had no answer. With a Delay it stays
-// closed.
-func (h *hold) giveBack() {
+// releaseLost releases the lost lease of h at the engine, where it may last longer: by
+// the margin of the deadline, or by a renewal that had no answer. Under a policy with
+// Delay it leaves the lease to its expiry.
+func (h *hold) releaseLost() {
 	switch h.lostCause() {
 	case errNotOwner, errGivenUp, errNotBack, errClosedUnder: // it has no lease any more, or Close gives it back
 		return
 	}
 	if h.policy.Delay == 0 {
-		h.locker.discard(h.lease)
+		h.locker.releaseInBackground(h.lease)
 	}
 }
 
-// free releases lease, which part returned, and lets the next in the queue of its entry
+// free releases lease, which handOn returned, and lets the next in the queue of its entry
 // compete.
 func (l *Locker) free(ctx context.Context, lease *heldLease, now time.Time) error {
 	e := lease.entry
 	if ctx == endedContext { // nobody waits for this release, and it must not hold the caller up
-		l.discardThen(lease, func(error) { l.next(e) })
+		l.releaseInBackgroundThen(lease, func(error) { l.wakeNext(e) })
 		return nil
 	}
 	err := l.release(ctx, lease, now)
-	l.next(e)
+	l.wakeNext(e)
 	return err
 }
 
@@ -268,24 +268,24 @@ func (l *Locker) release(ctx context.Context, lk *heldLease, now time.Time) erro
 		defer rc.finish()
 	}
 	err := lk.Release(rc, lk.token-1)
-	return l.released(lk, err)
+	return l.finishRelease(lk, err)
 }
 
-// released returns err, which the engine's release of lk ended with. If that leaves
-// anything to do, it goes on in the background.
-func (l *Locker) released(lk *heldLease, err error) error {
+// finishRelease returns err, with which the engine's release of lk ended. Unless the engine
+// has answered, the release goes on in the background.
+func (l *Locker) finishRelease(lk *heldLease, err error) error {
 	if err != nil && !isLost(err) {
-		l.discard(lk)
+		l.releaseInBackground(lk)
 	}
 	return err
 }
 
-// discard releases lk in the background.
-func (l *Locker) discard(lk *heldLease) { l.discardThen(lk, func(error) {}) }
+// releaseInBackground releases lk, and again until the engine answers.
+func (l *Locker) releaseInBackground(lk *heldLease) { l.releaseInBackgroundThen(lk, func(error) {}) }
 
-// discardThen is discard for a release that others wait for. It calls then with what the first
-// attempt has ended with.
-func (l *Locker) discardThen(lk *heldLease, then func(err error)) {
+// releaseInBackgroundThen is releaseInBackground for a release that others wait for. It calls
+// then with the result of the first attempt.
+func (l *Locker) releaseInBackgroundThen(lk *heldLease, then func(err error)) {
 	last, first := lk.token-1, true
 	l.cleanup.add(lk.entry.id.backend, lk.ttl(), func(ctx context.Context) error {
 		err := lk.Release(ctx, last)
@@ -340,9 +340,9 @@ func (l *Locker) lose(lk *heldLease, cause error) bool {
 	// without an answer may yet take the key anew for an owner that the engine has no more;
 	// a release bars it.
 	if wasIdle && byTime || cause == errNotOwner && lk.acquisition.MayHaveRun {
-		l.discard(lk)
+		l.releaseInBackground(lk)
 	}
-	l.next(e)
+	l.wakeNext(e)
 	for _, h := range all {
 		h.observe(Lost, h.heldFor(driver.Now()), h.fail("hold", cause))
 	}

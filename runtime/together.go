@@ -315,8 +315,8 @@ func freeTogether(ctx context.Context, rs []releasing) {
 			}
 			for i, r := range group {
 				l := r.hold.locker
-				r.err = l.released(r.lease, errs[i])
-				l.next(r.lease.entry)
+				r.err = l.finishRelease(r.lease, errs[i])
+				l.wakeNext(r.lease.entry)
 			}
 		})
 	}

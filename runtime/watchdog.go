@@ -220,7 +220,7 @@ func (w *watchdog) run() {
 		for _, leases := range r.renew {
 			w.work.Go(func() { w.renew(leases[0].entry.backend, leases) })
 		}
-		if idle && w.retire() {
+		if idle && w.stopIfUnused() {
 			return
 		}
 		select {
@@ -232,9 +232,9 @@ func (w *watchdog) run() {
 	}
 }
 
-// retire ends the goroutine while no lease is held, so that a Locker that nobody closes can
+// stopIfUnused ends the goroutine while no lease is held, so that a Locker that nobody closes can
 // be collected. It reports false if there is a lease again. The next lease starts another.
-func (w *watchdog) retire() bool {
+func (w *watchdog) stopIfUnused() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.runs.Store(false) // before the look: whoever adds a lease behind it finds this
@@ -299,7 +299,7 @@ func (w *watchdog) renew(b driver.Backend, leases []*heldLease) {
 		switch err := errs[i]; {
 		case err == nil:
 			if ttls[i] == lk.sticky.ttl {
-				lk.sticky.growth.CompareAndSwap(grows, grown)
+				lk.sticky.growth.CompareAndSwap(growing, grown)
 			}
 			// From when it was sent, as the lease: else a slow engine's next
 			// answer would come after its end.

@@ -80,7 +80,7 @@ end`},
 		Mistake: "a release under the caller's context, and no more",
 		Patches: []Patch{
 			{"runtime/release.go", "err := lk.Release(rc, ", "_ = rc\n\terr := lk.Release(ctx, "},
-			{"runtime/release.go", "return l.released(lk, err)", "if ctx.Err() != nil {\n\t\treturn err\n\t}\n\treturn l.released(lk, err)"},
+			{"runtime/release.go", "return l.finishRelease(lk, err)", "if ctx.Err() != nil {\n\t\treturn err\n\t}\n\treturn l.finishRelease(lk, err)"},
 		},
 	},
 	{
