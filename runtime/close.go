@@ -32,8 +32,8 @@ func (l *Locker) Close(ctx context.Context) error {
 	}
 	l.unclosed.Stop()
 	defer close(l.done)
-	l.rejectWaiters() // first, so that nobody takes the turn of one that shut ends
-	l.shut()
+	l.rejectWaiters() // first, so that nobody takes the turn of a waiter that beginClose ends
+	l.beginClose()
 	err := l.awaitIdle(ctx)
 	if err != nil {
 		l.loseAll()
@@ -44,7 +44,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	}
 	l.watchdog.halt()
 	var ends sync.WaitGroup
-	for _, r := range l.known { // at once: each engine may be silent
+	for _, r := range l.registrations { // at once: each engine may be silent
 		ends.Go(func() { r.end(ctx) })
 	}
 	ends.Wait()
@@ -59,7 +59,7 @@ func (l *Locker) Close(ctx context.Context) error {
 // untilClose returns ctx, ending when Close begins.
 func (l *Locker) untilClose(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(l.open, cancel)
+	stop := context.AfterFunc(l.openCtx, cancel)
 	return ctx, func() { stop(); cancel() }
 }
 

@@ -248,7 +248,7 @@ func (c *Cond) takeAgain(f, innermost *frame, s *shard, old *hold) error {
 		defer cancel()
 		again = bounded
 	}
-	l, called := c.locker, c.locker.observedSince()
+	l, called := c.locker, c.locker.nowIfObserved()
 	first := f.outermost()
 	if first.closed.Load() {
 		return errReturned

@@ -132,26 +132,26 @@ func (op *acquireOp) explain(err error) error {
 		return op.deadlock
 	}
 	ended := op.ctx.Err()
-	held := op.held()
-	away := isAway(err)
-	if over := op.over(); isHeld(err) || isContextError(err) {
+	held := op.recentRefusal()
+	outage := isOutage(err)
+	if over := op.callerDone(); isHeld(err) || isContextError(err) {
 		switch {
-		case !over && (op.hold.waited || op.hold.queued) && op.locker.open.Err() != nil:
+		case !over && (op.hold.waited || op.hold.queued) && op.locker.openCtx.Err() != nil:
 			return ErrClosed
-		case over && (away || !isHeld(err)) && held != nil:
+		case over && (outage || !isHeld(err)) && held != nil:
 			// The last attempt was cut short. One before it was answered, maybe that of the
 			// goroutine whose turn this one has taken over: the engine is there and another
 			// holds the key.
-			err, away = held, false
+			err, outage = held, false
 		}
 	}
 	switch {
-	case away:
+	case outage:
 		return because(ErrUnavailable, endedBy(op.ctx, ErrUnavailable, err))
 	case isHeld(err) && ended != nil:
-		return op.polled(naming(ctxEnded(op.ctx), err, held))
+		return op.withSubscribeErr(withHolder(ctxEnded(op.ctx), err, held))
 	case isHeld(err) && !op.hold.tries():
-		return op.polled(naming(waitOver(op.hold.policy), err, held))
+		return op.withSubscribeErr(withHolder(waitOver(op.hold.policy), err, held))
 	case isHeld(err):
 		return because(ErrNotAcquired, err)
 	}
@@ -163,7 +163,7 @@ func (op *acquireOp) explain(err error) error {
 	if err = driver.Locate(op.entry.backend, err); errors.Is(err, ErrIndeterminate) {
 		return because(ErrIndeterminate, endedBy(op.ctx, ErrIndeterminate, err))
 	}
-	if op.locker.open.Err() != nil { // what was under way may have been cut
+	if op.locker.openCtx.Err() != nil { // what was under way may have been cut
 		return because(ErrClosed, endedBy(op.ctx, ErrClosed, err))
 	}
 	return because(ErrUnavailable, endedBy(op.ctx, ErrUnavailable, err))
@@ -249,9 +249,9 @@ func waitOver(p *Policy) error {
 	return because(ErrNotAcquired, errors.New("waited "+p.Wait.String()))
 }
 
-// naming returns err with who holds the key, by the first of answers that tells it. err
-// stays in front: it is what the caller's own context or policy has to say.
-func naming(err error, answers ...error) error {
+// withHolder returns err with who holds the key, by the first of answers that names the holder.
+// The caller's own context or policy comes first in the text.
+func withHolder(err error, answers ...error) error {
 	for _, held := range answers {
 		if h := heldError(held); h != nil && h.Holder != "" && errors.Is(err, ErrNotAcquired) {
 			return &reason{kind: err, cause: held}
@@ -260,13 +260,13 @@ func naming(err error, answers ...error) error {
 	return err
 }
 
-// polled returns err, by which a wait ended, with why the engine told op of no release: who polls may
-// wait for long beside those that are told.
-func (op *acquireOp) polled(err error) error {
-	if op.untold == nil || !errors.Is(err, ErrNotAcquired) {
+// withSubscribeErr returns err, by which a wait ended, with the error of op's subscription if that
+// failed: who polls may wait for long beside those that are notified.
+func (op *acquireOp) withSubscribeErr(err error) error {
+	if op.subscribeErr == nil || !errors.Is(err, ErrNotAcquired) {
 		return err
 	}
-	return &reason{kind: err, cause: &reason{errPolled, &hidden{op.untold}}}
+	return &reason{kind: err, cause: &reason{errPolled, &hidden{op.subscribeErr}}}
 }
 
 var errPolled = errors.New("it was told of no release, and polled")
@@ -277,8 +277,8 @@ var errSilent = because(ErrUnavailable, errors.New("another call of this process
 
 func isHeld(err error) bool { return err != nil && heldError(err) != nil }
 
-// isAway reports whether whoever got err may wait for an engine that does not answer, or grants nothing yet.
-func isAway(err error) bool { return errors.Is(err, ErrUnavailable) && isHeld(err) }
+// isOutage reports whether err says that the engine is unavailable, and that a waiter goes on.
+func isOutage(err error) bool { return errors.Is(err, ErrUnavailable) && isHeld(err) }
 
 // heldError returns the *driver.HeldError in err, or nil. It costs an allocation.
 func heldError(err error) (h *driver.HeldError) {

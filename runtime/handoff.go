@@ -67,7 +67,7 @@ func (l *Locker) wakeNext(e *entry) {
 	if w := e.first; w != nil {
 		e.removeLocked(w)
 		w.entry = e
-		e.askLocked()
+		e.noteRequestLocked()
 		e.shard.mu.Unlock()
 		w.turn <- compete
 		return
@@ -94,7 +94,7 @@ func (l *Locker) wakeNext(e *entry) {
 func (l *Locker) stopCompeting(op *acquireOp, err error) {
 	e, a := op.entry, op.acquisition
 	if !isHeld(err) && !isContextError(err) { // the engine has failed since it answered
-		e.answer = nil
+		e.refusal = nil
 	}
 	e.shard.mu.Lock()
 	alone := e.first == nil || e.id.kind != 0 // of a kind, each goroutine has its own place in the engine's queue

@@ -42,7 +42,7 @@ type Leadership struct {
 // context ends. If p has Try, or a Wait that is over, Lead returns [ErrNotAcquired].
 func (l *Locker) Lead(ctx context.Context, p *Policy, key string, lead func(ctx context.Context) error) error {
 	if p == nil || !p.Leader {
-		return l.reject(ctx, &Policy{}, key, l.observedSince(), invalidf("Lead needs a Policy with Leader"))
+		return l.reject(ctx, &Policy{}, key, l.nowIfObserved(), invalidf("Lead needs a Policy with Leader"))
 	}
 	named := *p
 	if named.name = ""; l != nil {
@@ -57,7 +57,7 @@ func (l *Locker) Lead(ctx context.Context, p *Policy, key string, lead func(ctx 
 			began = time.Now()
 			ctx, cancel := context.WithCancelCause(ctx)
 			defer cancel(nil)
-			defer context.AfterFunc(l.open, func() { cancel(ErrClosed) })()
+			defer context.AfterFunc(l.openCtx, func() { cancel(ErrClosed) })()
 			return lead(ctx)
 		})
 		led := !began.IsZero()
@@ -76,7 +76,7 @@ func (l *Locker) Lead(ctx context.Context, p *Policy, key string, lead func(ctx 
 		case <-time.After(pause):
 		case <-ctx.Done():
 			return errors.Join(err, &Error{Op: "acquire", Method: p.Method, Key: key, Err: ctxEnded(ctx)})
-		case <-l.open.Done():
+		case <-l.openCtx.Done():
 			return errors.Join(err, &Error{Op: "acquire", Method: p.Method, Key: key, Err: ErrClosed})
 		}
 		pause = min(2*pause, campaignMost)
@@ -140,7 +140,7 @@ func (l *Locker) WatchLeader(ctx context.Context, p *Policy, key string, changed
 		case <-time.After(pollLimit):
 		case <-ctx.Done():
 			return fmt.Errorf("lock: watch %s: %w", key, ctx.Err())
-		case <-l.open.Done():
+		case <-l.openCtx.Done():
 			return &Error{Op: "view", Method: p.Method, Key: key, Err: ErrClosed}
 		}
 	}

@@ -111,9 +111,9 @@ func (m *Merger[Req, Res]) Do(ctx context.Context, key string, req Req, batch fu
 	outer := owned(ctx)
 	switch {
 	case ctx.Err() != nil:
-		return res, l.reject(ctx, m.policy, key, l.observedSince(), ctxEnded(ctx))
+		return res, l.reject(ctx, m.policy, key, l.nowIfObserved(), ctxEnded(ctx))
 	case outer.find(l, m.policy.Backend, key) != nil, outer.heldElsewhere(l, l.backend(m.policy.Backend), key):
-		return res, l.reject(ctx, m.policy, key, l.observedSince(), errNested)
+		return res, l.reject(ctx, m.policy, key, l.nowIfObserved(), errNested)
 	}
 	end := l.waitEnd(m.policy)
 	waiting, nested := l.waitNested(ctx, outer, m.policy, l.backend(m.policy.Backend), key)
@@ -121,17 +121,17 @@ func (m *Merger[Req, Res]) Do(ctx context.Context, key string, req Req, batch fu
 	c := &merged[Req, Res]{ctx: ctx, nested: nested, req: req, done: make(chan struct{})}
 	q, ok := m.join(key, c, batch)
 	if !ok {
-		return res, l.reject(ctx, m.policy, key, l.observedSince(), because(ErrNotAcquired, ErrBusy))
+		return res, l.reject(ctx, m.policy, key, l.nowIfObserved(), because(ErrNotAcquired, ErrBusy))
 	}
 	select {
 	case <-c.done:
 	case <-waiting.Done():
 		if m.leave(q, c) {
-			return res, l.reject(ctx, m.policy, key, l.observedSince(), cmp.Or(nested.end(), ctxEnded(ctx)))
+			return res, l.reject(ctx, m.policy, key, l.nowIfObserved(), cmp.Or(nested.end(), ctxEnded(ctx)))
 		}
-	case <-at(end):
+	case <-timerAt(end):
 		if m.leave(q, c) {
-			return res, l.reject(ctx, m.policy, key, l.observedSince(), waitOver(m.policy))
+			return res, l.reject(ctx, m.policy, key, l.nowIfObserved(), waitOver(m.policy))
 		}
 	}
 	<-c.done // its section has begun

@@ -187,8 +187,8 @@ func (e Event) level() slog.Level {
 	return slog.LevelDebug
 }
 
-// observedSince returns the time, for a Duration, if anybody hears of it.
-func (l *Locker) observedSince() time.Time {
+// nowIfObserved returns the time, for the Duration of an Event, or zero without an Observer.
+func (l *Locker) nowIfObserved() time.Time {
 	if l == nil || l.observer == nil {
 		return time.Time{}
 	}

@@ -41,7 +41,7 @@ func (l *Locker) AcquireOnce(ctx context.Context, p *Policy, key, tick string) (
 		err = invalidf("the tick %q is not valid UTF-8", tick)
 	}
 	if err != nil {
-		return ctx, nil, l.reject(ctx, p, key, l.observedSince(), err)
+		return ctx, nil, l.reject(ctx, p, key, l.nowIfObserved(), err)
 	}
 	return l.Acquire(ctx, &once, key)
 }

@@ -252,8 +252,8 @@ func (l *Locker) waitEnd(p *Policy) time.Time {
 	return time.Now().Add(p.Wait)
 }
 
-// at returns a channel that gets a value when a wait is over that ends at end.
-func at(end time.Time) <-chan time.Time {
+// timerAt returns a channel that gets a value when a wait is over that ends at end.
+func timerAt(end time.Time) <-chan time.Time {
 	if end.IsZero() {
 		return nil
 	}

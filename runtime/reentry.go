@@ -164,7 +164,7 @@ func (s reentrySlot) enter(ctx context.Context, p *Policy, end time.Time) error 
 		return nil
 	case <-ctx.Done():
 		return ctxEnded(ctx)
-	case <-at(end):
+	case <-timerAt(end):
 		return waitOver(p)
 	}
 }

@@ -20,11 +20,11 @@ import (
 func (l *Locker) AcquireAll(ctx context.Context, reqs ...Request) (context.Context, *Hold, error) {
 	reqs, err := l.inOrder(reqs)
 	if err != nil {
-		return ctx, nil, l.reject(ctx, reqs[0].Policy, reqs[0].Key, l.observedSince(), err)
+		return ctx, nil, l.reject(ctx, reqs[0].Policy, reqs[0].Key, l.nowIfObserved(), err)
 	}
 	switch {
 	case len(reqs) == 0:
-		return ctx, nil, l.reject(ctx, defaultPolicy, "", l.observedSince(), invalidf("AcquireAll needs a request"))
+		return ctx, nil, l.reject(ctx, defaultPolicy, "", l.nowIfObserved(), invalidf("AcquireAll needs a request"))
 	case len(reqs) == 1 && !reqs[0].listed:
 		return l.Acquire(ctx, reqs[0].Policy, reqs[0].Key)
 	}
@@ -80,7 +80,7 @@ func (l *Locker) acquireSeveral(ctx context.Context, reqs []Request) (context.Co
 	outer := owned(ctx)
 	for _, r := range reqs { // all of them before the first is sent
 		if err := l.precheck(outer, r); err != nil {
-			return ctx, nil, l.reject(ctx, r.Policy, r.Key, l.observedSince(), err)
+			return ctx, nil, l.reject(ctx, r.Policy, r.Key, l.nowIfObserved(), err)
 		}
 	}
 	var noted *Policy
@@ -94,7 +94,7 @@ func (l *Locker) acquireSeveral(ctx context.Context, reqs []Request) (context.Co
 	for i, r := range reqs {
 		ends[i] = l.waitEnd(r.Policy)
 	}
-	called := l.observedSince()
+	called := l.nowIfObserved()
 	for round := 1; ; round++ {
 		held, err := l.takeSeveral(ctx, outer, reqs, ends)
 		if err == nil {
@@ -104,7 +104,7 @@ func (l *Locker) acquireSeveral(ctx context.Context, reqs []Request) (context.Co
 		if !ok {
 			return ctx, nil, err
 		}
-		if round > lateGrants && !lost.renews() {
+		if round > maxLateGrants && !lost.renews() {
 			return ctx, nil, l.reject(ctx, lost.policy, lost.entry.id.key, called, because(ErrNotAcquired, lost))
 		}
 	}
@@ -160,7 +160,7 @@ func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, 
 			}
 			conflicts++
 		}
-		i, called := len(all.rest), l.observedSince()
+		i, called := len(all.rest), l.nowIfObserved()
 		r := reqs[i]
 		one, err := l.takeOne(ctx, outer, all.frame, r, ends[i])
 		if err != nil {

@@ -114,7 +114,7 @@ type attempt struct {
 // refused. So a call that then waits for the one that was refused holds none that comes
 // after it. An error is final: it is that of the first that failed.
 func (l *Locker) takeTogether(ctx context.Context, all *Hold, reqs []Request, ends []time.Time, run int) (done bool, err error) {
-	began, called := len(all.rest), l.observedSince()
+	began, called := len(all.rest), l.nowIfObserved()
 	tried := l.try(ctx, reqs[began:began+run], ends[began:began+run])
 	n := 0
 	for ; n < run && tried[n].err == nil; n++ {
@@ -136,7 +136,7 @@ func (l *Locker) takeTogether(ctx context.Context, all *Hold, reqs []Request, en
 			back = append(back, one.held)
 		}
 	}
-	if err := tried[n].err; err != nil && !errors.Is(err, ErrNotAcquired) && !isAway(err) {
+	if err := tried[n].err; err != nil && !errors.Is(err, ErrNotAcquired) && !isOutage(err) {
 		all.rest = append(all.rest, back...) // which are released with the others, in the time of one release
 		return false, l.reject(ctx, reqs[began+n].Policy, reqs[began+n].Key, called, err)
 	}
@@ -186,7 +186,7 @@ func (l *Locker) tryInBatch(ctx context.Context, b driver.BatchAcquirer, reqs []
 			tried[i].err = err
 			break
 		}
-		op.prepare()
+		op.fillAcquisition()
 		ops, as = append(ops, op), append(as, op.acquisition)
 	}
 	if len(ops) == 0 {
@@ -195,7 +195,7 @@ func (l *Locker) tryInBatch(ctx context.Context, b driver.BatchAcquirer, reqs []
 	askCtx, cancel := ops[0].bounded()
 	defer cancel()
 	leases, errs := make([]driver.Lease, len(as)), repeated(errHeld, len(as))
-	if !ops[0].over() { // else nothing needs to be sent
+	if !ops[0].callerDone() { // else nothing needs to be sent
 		leases, errs = b.AcquireAll(askCtx, as)
 	}
 	if len(leases) != len(as) || len(errs) != len(as) {
@@ -204,7 +204,7 @@ func (l *Locker) tryInBatch(ctx context.Context, b driver.BatchAcquirer, reqs []
 	}
 	for i, op := range ops {
 		if errs[i] != nil {
-			op.entry.heard(errs[i])
+			op.entry.noteAnswer(errs[i])
 		}
 		tried[i] = l.conclude(op, leases[i], errs[i])
 	}
