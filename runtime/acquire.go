@@ -159,7 +159,7 @@ func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) 
 	e.shard.mu.Lock()
 	e.competing = &contender{hold: op.hold, since: monotonic()}
 	e.noteRefusalLocked(err)
-	e.competesLocked(true)
+	e.setWaitingLocked(true)
 	e.rejectTriesLocked()
 	e.shard.mu.Unlock()
 	op.hold.observeWaiting(op.ctx, e.id.key)

@@ -71,7 +71,7 @@ func (l *Locker) awaitIdle(ctx context.Context) error {
 		case <-l.idle:
 		case <-ctx.Done():
 			if n := l.active(); n > 0 {
-				return &Error{Op: "close", Err: fmt.Errorf("%s: %w", l.left(n), ctx.Err())}
+				return &Error{Op: "close", Err: fmt.Errorf("%s: %w", l.describeLeft(n), ctx.Err())}
 			}
 		}
 	}
@@ -109,7 +109,7 @@ func (l *Locker) heldLeases() (all []*heldLease, holds int64) {
 		for _, e := range s.entries {
 			if e.lease != nil {
 				all = append(all, e.lease)
-				holds += 1 + int64(len(e.lease.also))
+				holds += 1 + int64(len(e.lease.sharers))
 			}
 		}
 		s.mu.Unlock()
@@ -132,12 +132,12 @@ func (l *Locker) loseAll() {
 // namedLocks is how many of the locks that were still held an error names.
 const namedLocks = 5
 
-// left says what the n are that active has counted, for an error: it names the keys that are
-// held and their methods.
-func (l *Locker) left(n int64) string {
+// describeLeft describes the n acquires and holds that are left, for an error: it names the keys
+// that are held and their methods.
+func (l *Locker) describeLeft(n int64) string {
 	all, holds := l.heldLeases()
 	if holds == 0 {
-		return counted(n, "acquire or release was", "acquires or releases were") + " still under way"
+		return plural(n, "acquire or release was", "acquires or releases were") + " still under way"
 	}
 	var names []string
 	for _, lk := range all {
@@ -151,15 +151,15 @@ func (l *Locker) left(n int64) string {
 		}
 		names = append(names, name)
 	}
-	text := fmt.Sprintf("%s still held (%s)", counted(holds, "lock was", "locks were"), strings.Join(names, ", "))
+	text := fmt.Sprintf("%s still held (%s)", plural(holds, "lock was", "locks were"), strings.Join(names, ", "))
 	if n > holds {
-		text += " and " + counted(n-holds, "acquire or release", "acquires or releases") + " under way"
+		text += " and " + plural(n-holds, "acquire or release", "acquires or releases") + " under way"
 	}
 	return text
 }
 
-// counted returns n and what there are so many of.
-func counted(n int64, one, many string) string {
+// plural returns n and what there are so many of.
+func plural(n int64, one, many string) string {
 	if n == 1 {
 		many = one
 	}

@@ -44,7 +44,7 @@ func (l *Locker) NextLook() time.Duration {
 
 // NoticeSleep has l's watchdog notice within d that the machine slept. To be
 // called before the first lock.
-func (l *Locker) NoticeSleep(d time.Duration) { l.watchdog.awake = d }
+func (l *Locker) NoticeSleep(d time.Duration) { l.watchdog.noticeWithin = d }
 
 // NewEntrySize is what a key that nobody held takes, in bytes.
 const NewEntrySize = unsafe.Sizeof(newEntry{})

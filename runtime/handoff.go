@@ -32,7 +32,7 @@ func (l *Locker) handOn(h *hold, now driver.Instant) *heldLease {
 		h.releaseLost()
 		return nil
 	}
-	if e.leftToOthersLocked(h) {
+	if e.leaveSharedLocked(h) {
 		e.shard.mu.Unlock()
 		return nil
 	}
@@ -63,7 +63,7 @@ func (l *Locker) handOn(h *hold, now driver.Instant) *heldLease {
 func (l *Locker) wakeNext(e *entry) {
 	e.shard.mu.Lock()
 	e.competing = nil
-	e.competesLocked(false)
+	e.setWaitingLocked(false)
 	if w := e.first; w != nil {
 		e.removeLocked(w)
 		w.entry = e

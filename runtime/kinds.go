@@ -38,7 +38,7 @@ func (s *shard) slotLocked(id entryID, p *Policy) (slot uint64, g *group) {
 	}
 	switch {
 	case id.kind == driver.Permits && g.used >= p.Permits:
-		return s.anyLocked(id), g // all entries have one queue
+		return s.anySlotLocked(id), g // all entries have one queue
 	case id.kind == driver.Read && p.shares():
 		if e := g.readers[p.ttl()]; e != nil && (e.state == busy || e.canShareLocked(driver.Now())) {
 			return e.id.slot, g
@@ -50,8 +50,8 @@ func (s *shard) slotLocked(id entryID, p *Policy) (slot uint64, g *group) {
 	return g.takeSlot(), g
 }
 
-// anyLocked returns the slot of an entry with this id.
-func (s *shard) anyLocked(id entryID) uint64 {
+// anySlotLocked returns the slot of an entry with this id.
+func (s *shard) anySlotLocked(id entryID) uint64 {
 	for s.entries[id] == nil {
 		id.slot++
 	}
@@ -72,7 +72,7 @@ func (s *shard) closeReadersLocked(id entryID) {
 	id.kind = driver.Read
 	if g := s.groups[id]; g != nil {
 		for _, e := range g.readers {
-			e.closed = true
+			e.closedToReaders = true
 		}
 	}
 }
@@ -80,12 +80,12 @@ func (s *shard) closeReadersLocked(id entryID) {
 // shares reports whether a reader under p may have the lease of others.
 func (p *Policy) shares() bool { return !p.NoRenew && p.Max == 0 && p.Delay == 0 }
 
-// competesLocked notes whether a call waits for e at the engine, if e is one of several.
-func (e *entry) competesLocked(waits bool) {
-	if e.group == nil || e.waits == waits {
+// setWaitingLocked notes whether a call waits for e at the engine, if e is one of several.
+func (e *entry) setWaitingLocked(waits bool) {
+	if e.group == nil || e.countedWaiting == waits {
 		return
 	}
-	e.waits = waits
+	e.countedWaiting = waits
 	if e.group.waiting++; !waits {
 		e.group.waiting -= 2
 	}
@@ -98,7 +98,7 @@ func (s *shard) forgetLocked(e *entry) {
 	if g == nil {
 		return
 	}
-	e.competesLocked(false)
+	e.setWaitingLocked(false)
 	g.used--
 	g.free = append(g.free, e.id.slot)
 	maps.DeleteFunc(g.readers, func(_ time.Duration, r *entry) bool { return r == e })
@@ -112,7 +112,7 @@ func (s *shard) forgetLocked(e *entry) {
 // that it asks the engine, which knows.
 func (e *entry) canShareLocked(now driver.Instant) bool {
 	lk := e.lease
-	return e.state == held && !e.closed && now.Before(lk.handOnUntil) && !lk.isWanted() && lk.deadline().Sub(now) > lk.term()/3
+	return e.state == held && !e.closedToReaders && now.Before(lk.handOnUntil) && !lk.isWanted() && lk.deadline().Sub(now) > lk.term()/3
 }
 
 // shareLocked has those that wait in the queue to read share the lease of e, which was
@@ -132,10 +132,10 @@ func (e *entry) shareLocked(now driver.Instant) {
 // joinLocked has h share the lease of e.
 func (e *entry) joinLocked(h *hold, now driver.Instant) {
 	lk := e.lease
-	if lk.also == nil {
-		lk.also = map[*hold]struct{}{}
+	if lk.sharers == nil {
+		lk.sharers = map[*hold]struct{}{}
 	}
-	lk.also[h] = struct{}{}
+	lk.sharers[h] = struct{}{}
 	h.entry, h.lease, h.token, h.began, h.handedOff = e, lk, e.holder.token, now, true
 }
 
@@ -144,23 +144,23 @@ func (e *entry) sharesLocked(h *hold) bool {
 	if e.lease == nil {
 		return false
 	}
-	_, shares := e.lease.also[h]
+	_, shares := e.lease.sharers[h]
 	return shares
 }
 
-// leftToOthersLocked takes h out of those that share e's lease, and reports whether others
+// leaveSharedLocked takes h out of those that share e's lease, and reports whether others
 // still do.
-func (e *entry) leftToOthersLocked(h *hold) bool {
+func (e *entry) leaveSharedLocked(h *hold) bool {
 	lk := e.lease
-	if len(lk.also) == 0 {
+	if len(lk.sharers) == 0 {
 		return false
 	}
-	if _, shares := lk.also[h]; shares {
-		delete(lk.also, h)
+	if _, shares := lk.sharers[h]; shares {
+		delete(lk.sharers, h)
 		return true
 	}
-	for other := range lk.also {
-		delete(lk.also, other)
+	for other := range lk.sharers {
+		delete(lk.sharers, other)
 		e.holder = other
 		lk.holder.Store(other)
 		return true
@@ -168,9 +168,9 @@ func (e *entry) leftToOthersLocked(h *hold) bool {
 	return false
 }
 
-// sharers returns those that share lk with its holder.
-func (lk *heldLease) sharers() (all []*hold) {
-	for h := range lk.also {
+// listSharers returns those that share lk with its holder.
+func (lk *heldLease) listSharers() (all []*hold) {
+	for h := range lk.sharers {
 		all = append(all, h)
 	}
 	return all
@@ -213,9 +213,9 @@ func (h *hold) admits(p *Policy) error {
 	return nil
 }
 
-// leaveWriteSide sees to it that no other writer of this process follows on the lease of h,
-// and that no nested one is inside or enters. If h was released or lost, the lease may be
-// another's.
+// leaveWriteSide keeps other writers of this process from following on the lease of h, and
+// nested ones from entering. It fails while a nested call is inside. If h was released or
+// lost, the lease may be another's.
 func (h *Hold) leaveWriteSide() error {
 	hold := h.frame.hold()
 	s := hold.entry.shard

@@ -23,7 +23,7 @@ type heldLease struct {
 	token, end  uint64         // the next fencing token, and the end of the block
 	releasing   releaseContext // of its one release
 
-	also map[*hold]struct{} // those that share it with its holder, because they read
+	sharers map[*hold]struct{} // those that share it with its holder, because they read
 
 	completed  atomic.Bool // of AcquireOnce: the release, which has begun, records its tick
 	downgraded atomic.Bool // it was a writer's, and is a reader's now

@@ -39,7 +39,7 @@ func New(b Backend, opts *Options) *Locker {
 		done:     make(chan struct{}),
 	}
 	l.openCtx, l.beginClose = context.WithCancel(context.Background())
-	l.patterns = opts.mustBeRight()
+	l.patterns = opts.mustValidate()
 	if l.handOff == 0 {
 		l.handOff = DefaultHandOff
 	}

@@ -270,7 +270,7 @@ func (h *hold) observePermits(ctx context.Context, key string, err error) {
 
 // observe says what came of h; d is what the kind counts.
 func (h *hold) observe(kind EventKind, d time.Duration, err error) {
-	if h.hides(kind) {
+	if h.hidesFromObserver(kind) {
 		return
 	}
 	if o := h.locker.observer; o != nil {

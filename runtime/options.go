@@ -51,8 +51,8 @@ type Override struct {
 	Max  time.Duration // not of a policy with NoRenew
 }
 
-// mustBeRight returns the overrides, or panics if an option can't be right.
-func (o *Options) mustBeRight() map[string]Override {
+// mustValidate returns the overrides, or panics if an option can't be right.
+func (o *Options) mustValidate() map[string]Override {
 	if err := (&Policy{TTL: o.TTL, Wait: o.Wait}).validate(); err != nil {
 		panic("lock: Options: " + err.Error())
 	}

@@ -66,8 +66,8 @@ type entry struct {
 	competing       *contender    // or nil: the engine has not refused whoever is busy with the key
 	unansweredSince time.Duration // when the first request without an answer began, by monotonic; 0 if there is none, or nobody waits
 	state           entryState
-	closed          bool // for who would share the lease of others that read: somebody will write
-	waits           bool // it counts in group.waiting
+	closedToReaders bool // a newcomer who reads does not share the lease, because somebody will write
+	countedWaiting  bool // it counts in group.waiting
 
 	placed       bool // the engine may keep a place in its queue for this process
 	subscription driver.Subscription
@@ -198,7 +198,7 @@ func (e *entry) admitLocked(h *hold, fresh bool) error {
 	case p.Queue > 0 && e.waitingLocked() >= p.Queue:
 		return because(ErrNotAcquired, ErrBusy)
 	case fresh:
-		e.competesLocked(p.Fair || p.Once)
+		e.setWaitingLocked(p.Fair || p.Once)
 		return nil
 	case p.Try && (e.state == held || e.competing != nil):
 		return e.refusalLocked()
@@ -278,7 +278,7 @@ func (l *Locker) await(ctx context.Context, e *entry, w *waiter, end time.Time) 
 // giveLocked makes h the holder of e by lease, with the next token.
 func (e *entry) giveLocked(h *hold, lease *heldLease, now driver.Instant) {
 	h.entry, h.lease, h.token, h.began = e, lease, lease.nextToken(), now
-	e.competesLocked(false)
+	e.setWaitingLocked(false)
 	e.state, e.lease, e.holder, e.competing, e.unansweredSince = held, lease, h, nil, 0
 	lease.holder.Store(h)
 }

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	registerAfter = time.Second // of the first lease: a process that is over by then is nobody's riddle
+	registerAfter = time.Second // after the first lease: nobody looks up a process that has ended by then
 	registerEvery = 20 * time.Second
 	registeredFor = time.Minute // two tries may fail
 )

@@ -325,7 +325,7 @@ func (l *Locker) lose(lk *heldLease, cause error) bool {
 	var all []*hold
 	wasIdle := e.state == idle
 	if !wasIdle {
-		all = append(lk.sharers(), e.holder)
+		all = append(lk.listSharers(), e.holder)
 	}
 	// Set under the shard's mutex: a release that finds another holder reads it.
 	for _, h := range all {
@@ -361,5 +361,5 @@ func (lk *heldLease) Release(ctx context.Context, last uint64) error {
 // changes nothing any more: the engine checks the owner, and its answer is ignored.
 func (e *entry) endLocked() {
 	e.shard.leases.remove(e.lease)
-	e.state, e.lease, e.holder, e.closed = busy, nil, nil, false
+	e.state, e.lease, e.holder, e.closedToReaders = busy, nil, nil, false
 }

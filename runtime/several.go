@@ -150,8 +150,8 @@ func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, 
 		}
 	}()
 	for conflicts := 0; len(all.rest) < len(reqs); {
-		if run := l.runOf(outer, reqs[len(all.rest):]); run > 0 && conflicts < maxConflicts {
-			done, err := l.takeTogether(ctx, all, reqs, ends, run)
+		if size := l.countTriable(outer, reqs[len(all.rest):]); size > 0 && conflicts < maxConflicts {
+			done, err := l.takeTogether(ctx, all, reqs, ends, size)
 			if err != nil {
 				return nil, err
 			}
