@@ -80,8 +80,8 @@ func (h *hold) fullKey() (string, bool) {
 	return h.locker.prefix + h.entry.id.key, true
 }
 
-// shown is the key without the prefix.
-func (w *nestedWait) shown() string { return strings.TrimPrefix(w.key, w.locker.prefix) }
+// displayKey is the key without the prefix.
+func (w *nestedWait) displayKey() string { return strings.TrimPrefix(w.key, w.locker.prefix) }
 
 // end ends the wait. It returns ErrDeadlock if the call has to give up, else nil.
 func (w *nestedWait) end() error {
@@ -116,7 +116,7 @@ func (w *nestedWait) giveUpLocked(cycle error) {
 	w.cancel(w.err)
 }
 
-// watch tells of w, and at deadlockAfter looks for a cycle through it, and again as long as w
+// watch puts notes on w, and from deadlockAfter on looks for a cycle through it as long as w
 // waits: in this process, and then in the notes of others.
 func (w *nestedWait) watch() {
 	if !w.beginWatch() {
@@ -134,10 +134,10 @@ func (w *nestedWait) watch() {
 		}
 		pause := deadlockAfter
 		switch {
-		case w.lookHere():
+		case w.lookLocally():
 			return
 		case w.note != nil:
-			pause = w.lookBeyond()
+			pause = w.lookRemotely()
 		}
 		look = time.After(pause)
 	}
@@ -154,8 +154,8 @@ func (w *nestedWait) beginWatch() bool {
 	return true
 }
 
-// lookHere reports whether w is over, which it is if it is one of a cycle in this process.
-func (w *nestedWait) lookHere() bool {
+// lookLocally gives w up if it is in a cycle of this process. It reports whether w is over.
+func (w *nestedWait) lookLocally() bool {
 	w.locker.waits.mu.Lock()
 	defer w.locker.waits.mu.Unlock()
 	if w.ctx.Err() != nil {
@@ -163,7 +163,7 @@ func (w *nestedWait) lookHere() bool {
 	}
 	cycle := w.pathLocked(w, map[*nestedWait]bool{})
 	if cycle != nil {
-		w.giveUpLocked(errorOf(cycle))
+		w.giveUpLocked(localCycleError(cycle))
 	}
 	return cycle != nil
 }
@@ -208,15 +208,15 @@ func (h *hold) kindNow() driver.Kind {
 	return h.policy.kind()
 }
 
-// errorOf tells a cycle in words.
-func errorOf(cycle []*nestedWait) error {
+// localCycleError tells a cycle in words.
+func localCycleError(cycle []*nestedWait) error {
 	var b strings.Builder
 	b.WriteString("calls of this process wait for each other: this one")
 	for i, w := range cycle {
 		if i > 0 {
 			fmt.Fprintf(&b, ", which %s holds; that", cycle[i].policy.label())
 		}
-		fmt.Fprintf(&b, " holds %s and waits for %s", strings.Join(w.chain.keys(), ", "), w.shown())
+		fmt.Fprintf(&b, " holds %s and waits for %s", strings.Join(w.chain.keys(), ", "), w.displayKey())
 	}
 	b.WriteString(", which this one holds")
 	return fmt.Errorf("%s; take the locks in one order, or together by AcquireAll", b.String())

@@ -13,7 +13,7 @@ import (
 // How long Lead waits before it campaigns again after a term that ended with an error.
 const (
 	campaignFirst = 100 * time.Millisecond
-	campaignMost  = 10 * time.Second
+	campaignMax   = 10 * time.Second
 )
 
 // Leadership is who leads under a key.
@@ -69,7 +69,7 @@ func (l *Locker) Lead(ctx context.Context, p *Policy, key string, lead func(ctx 
 		case !led && (permanent(err) || errors.Is(err, ErrNotAcquired) && bounded):
 			return err
 		}
-		if led && time.Since(began) > pause || time.Since(asked) > campaignMost {
+		if led && time.Since(began) > pause || time.Since(asked) > campaignMax {
 			pause = campaignFirst
 		}
 		select {
@@ -79,7 +79,7 @@ func (l *Locker) Lead(ctx context.Context, p *Policy, key string, lead func(ctx 
 		case <-l.openCtx.Done():
 			return errors.Join(err, &Error{Op: "acquire", Method: p.Method, Key: key, Err: ErrClosed})
 		}
-		pause = min(2*pause, campaignMost)
+		pause = min(2*pause, campaignMax)
 	}
 }
 

@@ -117,7 +117,7 @@ func (o *orders) add(id orderID) (fresh *order, cycle error) {
 	if back == nil {
 		return fresh, nil
 	}
-	return fresh, cycleOf(append([]*order{fresh}, back...))
+	return fresh, orderCycleError(append([]*order{fresh}, back...))
 }
 
 // pathOf returns orders that lead from one class to another, or nil.
@@ -137,8 +137,8 @@ func pathOf(all map[orderID]*order, from, to class, visited map[class]bool) []*o
 	return nil
 }
 
-// cycleOf says what is wrong with orders that lead back to where they began.
-func cycleOf(cycle []*order) error {
+// orderCycleError says what is wrong with orders that lead back to where they began.
+func orderCycleError(cycle []*order) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "locks are taken in orders that contradict each other, so that calls may come to wait for each other: %v", cycle[0].id.outer)
 	for _, one := range cycle {
@@ -186,8 +186,8 @@ func (o *orders) list() (all []Order) {
 }
 
 const (
-	orderFor  = 7 * 24 * time.Hour // that a note on an order lasts
-	mostStack = 2000               // bytes of a stack in a note
+	orderNoteTTL = 7 * 24 * time.Hour // that a note on an order lasts
+	maxNoteStack = 2000               // bytes of a stack in a note
 )
 
 // orderNote is what a process tells others of an order: a note at the engine that has a name
@@ -215,7 +215,7 @@ func (l *Locker) shareOrder(ctx context.Context, held *hold, p *Policy, key stri
 		defer cancel()
 		opposite := l.exchange(asking, engine, fresh)
 		if opposite != nil && (*l.orders.seen.Load())[opposite.id] == nil { // else it was told when it was found here
-			l.tellCycle(context.WithoutCancel(ctx), p, key, cycleOf([]*order{fresh, opposite}))
+			l.tellCycle(context.WithoutCancel(ctx), p, key, orderCycleError([]*order{fresh, opposite}))
 		}
 	}()
 }
@@ -226,12 +226,12 @@ func (l *Locker) exchange(ctx context.Context, engine driver.Noter, fresh *order
 	outer, inner := fresh.id.outer, fresh.id.inner
 	at := l.orderName(outer, inner)
 	known, err := readOrder(ctx, engine, at)
-	if err != nil || known != nil && time.Since(known.At) < orderFor/2 {
+	if err != nil || known != nil && time.Since(known.At) < orderNoteTTL/2 {
 		return nil
 	}
 	note := orderNote{By: processName(), Stack: shortened(fresh.stack), At: time.Now().UTC()}
 	text, _ := json.Marshal(note) // it can be encoded
-	if engine.PutNote(ctx, at, string(text), orderFor) != nil || known != nil {
+	if engine.PutNote(ctx, at, string(text), orderNoteTTL) != nil || known != nil {
 		return nil
 	}
 	back, err := readOrder(ctx, engine, l.orderName(inner, outer))
@@ -254,7 +254,7 @@ func readOrder(ctx context.Context, engine driver.Noter, name string) (*orderNot
 		return nil, err
 	}
 	note := &orderNote{}
-	if err := json.Unmarshal([]byte(text), note); err != nil || time.Since(note.At) >= orderFor {
+	if err := json.Unmarshal([]byte(text), note); err != nil || time.Since(note.At) >= orderNoteTTL {
 		return nil, err
 	}
 	return note, nil
@@ -262,8 +262,8 @@ func readOrder(ctx context.Context, engine driver.Noter, name string) (*orderNot
 
 // shortened returns the first frames of a stack, as many as a note has room for.
 func shortened(stack string) string {
-	if len(stack) <= mostStack {
+	if len(stack) <= maxNoteStack {
 		return stack
 	}
-	return stack[:strings.LastIndexByte(stack[:mostStack], '\n')+1] + "\t..."
+	return stack[:strings.LastIndexByte(stack[:maxNoteStack], '\n')+1] + "\t..."
 }

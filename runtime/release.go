@@ -234,7 +234,7 @@ func (h *hold) expire() (done bool) {
 // Delay it leaves the lease to its expiry.
 func (h *hold) releaseLost() {
 	switch h.lostCause() {
-	case errNotOwner, errGivenUp, errNotBack, errClosedUnder: // it has no lease any more, or Close gives it back
+	case errNotOwner, errGivenUp, errNotRetaken, errClosedUnder: // it has no lease any more, or Close gives it back
 		return
 	}
 	if h.policy.Delay == 0 {
