@@ -74,7 +74,7 @@ var (
 // It does not reach into bubbles.
 func Suspend(d time.Duration) {
 	suspended.Add(int64(d))
-	bootclock.Doubt()
+	bootclock.Invalidate()
 }
 
 // SuspendUnseen is Suspend beside a wall clock that was set back by as much.

@@ -120,7 +120,7 @@ func (e *Engine) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lea
 	return l, nil
 }
 
-// acquire does what the engine does, and says what comes of its answer.
+// acquire is the engine's part of Acquire. It returns the answer, which may be delayed.
 func (e *Engine) acquire(ctx context.Context, a *driver.Acquisition) (*lease, *answer, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -137,7 +137,7 @@ func (e *Engine) acquire(ctx context.Context, a *driver.Acquisition) (*lease, *a
 
 // take makes a the holder of its key, if that is free.
 func (e *Engine) take(ctx context.Context, a *driver.Acquisition) (*lease, error) {
-	e.settle(a.Key)
+	e.freeIfOver(a.Key)
 	end := e.clock.now().Add(a.TTL)
 	inner, err := e.memory.Acquire(ctx, a)
 	if err != nil {
@@ -152,9 +152,9 @@ func (e *Engine) take(ctx context.Context, a *driver.Acquisition) (*lease, error
 	return l, nil
 }
 
-// settle frees key if its lease is over. While the clock moves it waits: the
+// freeIfOver frees key if its lease is over. It does nothing while the clock moves: the
 // holders hear first.
-func (e *Engine) settle(key string) {
+func (e *Engine) freeIfOver(key string) {
 	if l := e.holders[key]; l != nil && !e.clock.moving && e.clock.left(l.expires) <= 0 {
 		e.free(l)
 	}

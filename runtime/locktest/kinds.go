@@ -13,7 +13,7 @@ func (e *Engine) Kinds() driver.Kind { return e.memory.Kinds() }
 
 // Call implements [driver.Caller].
 func (e *Engine) Call(ctx context.Context, a *driver.Acquisition, n int) error {
-	answer, err := e.gate()
+	answer, err := e.startCall()
 	if err != nil {
 		return err
 	}
@@ -25,7 +25,7 @@ func (e *Engine) Call(ctx context.Context, a *driver.Acquisition, n int) error {
 
 // View implements [driver.Viewer].
 func (e *Engine) View(ctx context.Context, a *driver.Acquisition) (*driver.Holder, error) {
-	answer, err := e.gate()
+	answer, err := e.startCall()
 	if err != nil {
 		return nil, err
 	}
@@ -87,8 +87,9 @@ func (e *Engine) takeKind(ctx context.Context, a *driver.Acquisition) (driver.Le
 	return l, e.clock.send(e.delay, nil), err
 }
 
-// gate returns why a call does not get through, or its answer on the way.
-func (e *Engine) gate() (*answer, error) {
+// startCall begins a call to the engine: it returns the error if the engine is down, else the
+// answer, which may be delayed.
+func (e *Engine) startCall() (*answer, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.down != nil {
@@ -99,7 +100,7 @@ func (e *Engine) gate() (*answer, error) {
 
 // undoKind is Undo for a lock that is no mutex.
 func (e *Engine) undoKind(ctx context.Context, a *driver.Acquisition) error {
-	answer, err := e.gate()
+	answer, err := e.startCall()
 	if err != nil {
 		return err
 	}
@@ -132,7 +133,7 @@ func (l *kindLease) NotifyLoss(look func()) {
 
 // Renew implements [driver.Lease].
 func (l *kindLease) Renew(ctx context.Context, ttl time.Duration) error {
-	answer, err := l.engine.gate()
+	answer, err := l.engine.startCall()
 	if err != nil {
 		return err
 	}
@@ -160,7 +161,7 @@ func (l *kindLease) Complete(ctx context.Context, last uint64) error {
 }
 
 func (l *kindLease) leave(ctx context.Context, last uint64, release func(context.Context, uint64) error) error {
-	answer, err := l.engine.gate()
+	answer, err := l.engine.startCall()
 	if err != nil {
 		return err
 	}
@@ -176,7 +177,7 @@ func (l *kindLease) leave(ctx context.Context, last uint64, release func(context
 
 // Downgrade implements [driver.Downgrader].
 func (l *kindLease) Downgrade(ctx context.Context, last uint64) error {
-	answer, err := l.engine.gate()
+	answer, err := l.engine.startCall()
 	if err != nil {
 		return err
 	}
