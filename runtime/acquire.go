@@ -23,7 +23,7 @@ func (l *Locker) compete(ctx context.Context, e *entry, h *hold, end time.Time, 
 			e.subscription = nil
 		}
 		if err != nil {
-			defer l.stopCompeting(&op, err) // which gives up e, by whose answer op explains err
+			defer l.stopCompeting(&op, err) // after explain, which reads e.refusal
 			return nil, op.explain(err)
 		}
 		if inTime, err := l.granted(e, h, lk, lease); err != nil {
@@ -94,7 +94,7 @@ type acquireOp struct {
 	subscribeErr   error               // why it has no subscription, and polls
 }
 
-// fillAcquisition makes op's acquisition what the backend is asked for.
+// fillAcquisition sets what the backend is asked for.
 func (op *acquireOp) fillAcquisition() {
 	p := op.hold.policy
 	number, contested := op.locker.newNumber(op.entry)

@@ -66,9 +66,9 @@ func NewCond(l *Locker, key string, backend ...string) *Cond {
 // If ctx ends, Wait takes the lock again and returns the context's error. That blocks until
 // the lock is free or the context of the locked method has ended, 100 ms longer at most;
 // if the lock can't be had by then, or was lost before, the error wraps [ErrLost] and the
-// method's context ends; a call that Wait had heard goes to the next. Under other locks that
-// may be a deadlock, and the error wraps [ErrDeadlock] too; while Wait waits for its call, who
-// wants one of those waits as well. [ErrInvalid] says that ctx does not own the lock. After any
+// method's context ends; a call that Wait had heard goes to the next. Under other locks, which
+// the call keeps while it waits, that may be a deadlock, and the error wraps [ErrDeadlock]
+// too. [ErrInvalid] says that ctx does not own the lock. After any
 // other error, such as [ErrUnavailable], the lock is held: it was not given up, or was taken again.
 func (c *Cond) Wait(ctx context.Context) error {
 	f, err := c.owner(ctx)

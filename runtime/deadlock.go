@@ -15,8 +15,8 @@ const (
 	// wait can end at all.
 	deadlockAfter = 500 * time.Millisecond
 
-	// noteAfter is how long it waits until it tells other processes of its wait. The last call
-	// of a cycle has then been seen by those that look every lookEvery when it looks itself.
+	// noteAfter is how long it waits until it tells other processes of its wait. Those that
+	// look every lookEvery have read its note by the time that it looks itself.
 	noteAfter = deadlockAfter - lookEvery
 )
 

@@ -180,9 +180,9 @@ func (l *Locker) tooLate(e *entry, h *hold) error {
 		" was over when its grant arrived; a longer "+item+" is needed"))
 }
 
-// endedBy returns err, which is of kind, such that it matches a context's error exactly when
-// the caller's has ended: the wait of the policy is a deadline too, and none of the
-// caller's, and so are a client library's own.
+// endedBy returns err, which is of kind, so that it matches a context's error if the caller's
+// context has ended, and only then. The policy's wait and a client library's timeouts are
+// deadlines too, but not the caller's.
 func endedBy(ctx context.Context, kind, err error) error {
 	switch ended := ctx.Err(); {
 	case ended == nil:
@@ -205,10 +205,9 @@ func isContextError(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// ctxEnded is what a call is told whose context ended before it had the lock. A
-// context that ended because a lock around the call was lost says that: it is
-// no matter of who holds this key. The loss of a lock that is not around it, as of another
-// call with the same context, ends it like any other cause.
+// ctxEnded returns the error of a call whose context ended before it had the lock. If the
+// context ended because a lock around the call was lost, the error says that. The loss of
+// another lock, such as one of another call with the same context, is a cause like others.
 func ctxEnded(ctx context.Context) error {
 	if cause := context.Cause(ctx); isLost(cause) && Check(ctx) != nil {
 		return &reason{kind: cause, cause: ctx.Err()}
@@ -225,9 +224,9 @@ func contextError(ctx context.Context) error {
 	return err
 }
 
-// hidden is an error that led to another one. errors.Is and errors.As find in it what others
-// have made. The sentinels of this package and of package context would say there what is
-// not so of the outer error, so they are found in its text alone.
+// hidden is the cause of another error. errors.Is and errors.As find errors of other packages
+// in it, but not the sentinels of this package and of package context: these would say of the
+// outer error what is not true. Its text has them.
 type hidden struct{ err error }
 
 func (h *hidden) Error() string { return h.err.Error() }
@@ -244,7 +243,7 @@ func (h *hidden) As(target any) bool {
 var sentinels = []error{ErrNotAcquired, ErrBusy, ErrUnavailable, ErrIndeterminate, ErrLost, ErrDeadlock, ErrConflict, ErrInvalid,
 	ErrDone, ErrNotHeld, ErrClosed, context.Canceled, context.DeadlineExceeded}
 
-// waitOver is what a call is told whose policy's wait ended before it had the lock.
+// waitOver returns the error of a call whose policy's wait ended before it had the lock.
 func waitOver(p *Policy) error {
 	return because(ErrNotAcquired, errors.New("waited "+p.Wait.String()))
 }
@@ -271,8 +270,8 @@ func (op *acquireOp) withSubscribeErr(err error) error {
 
 var errPolled = errors.New("it was told of no release, and polled")
 
-// errSilent is what a call is told that has waited behind another one of this process, to which
-// the engine has not answered for answerLimit.
+// errSilent is the error of a call that waited behind another one of this process, which the
+// engine has not answered for answerLimit.
 var errSilent = because(ErrUnavailable, errors.New("another call of this process asks for the key, and the engine has not answered for "+answerLimit.String()))
 
 func isHeld(err error) bool { return err != nil && heldError(err) != nil }

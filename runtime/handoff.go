@@ -74,8 +74,8 @@ func (l *Locker) wakeNext(e *entry) {
 	}
 	var leaving string
 	if e.placed && e.id.kind == 0 {
-		// The ID is drawn before another entry for the key can exist: backends
-		// know by it that what that entry competes for is not meant.
+		// The ID is drawn before another entry for the key can exist, so that it is lower
+		// than those of that entry's acquisitions: Undo leaves later ones alone.
 		leaving = l.newID(l.numberLocked(e.shard))
 	}
 	e.shard.forgetLocked(e)

@@ -18,9 +18,9 @@ type group struct {
 	waiting int       // those of them that compete at the engine, and were told that another holds the key
 	free    []uint64  // slots that were used before
 
-	// What newcomers who read share or wait for, by their ttl. Whoever waits for an entry must
-	// be able to share its lease: to ask the engine only when that is granted would be to wait
-	// for a second writer.
+	// The entries whose lease newcomers who read share, or wait for, by ttl. A reader waits only
+	// for a lease that it can share: if it asked the engine after that was granted, it might
+	// wait for a second writer.
 	readers map[time.Duration]*entry
 }
 
@@ -67,7 +67,7 @@ func (g *group) takeSlot() (slot uint64) {
 	return slot
 }
 
-// closeReadersLocked has those that come to read ask the engine, as somebody will write.
+// closeReadersLocked makes newcomers who read ask the engine, because somebody will write.
 func (s *shard) closeReadersLocked(id entryID) {
 	id.kind = driver.Read
 	if g := s.groups[id]; g != nil {

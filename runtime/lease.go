@@ -70,8 +70,7 @@ func (lk *heldLease) deadline() driver.Instant {
 	return lk.ends().Add(-margin(term))
 }
 
-// ends is when the engine ends the lease, less the policy's Delay, for which it goes on
-// when its holder has it no more.
+// ends is when the lease ends for its holder: the policy's Delay before the engine ends it.
 func (lk *heldLease) ends() driver.Instant {
 	end := lk.Lease.Deadline()
 	if lk.delay > 0 {

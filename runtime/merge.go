@@ -91,9 +91,9 @@ func NewMerger[Req, Res any](l *Locker, p *Policy, most int) *Merger[Req, Res] {
 	return m
 }
 
-// Do has req taken along in the next section on key, and returns what batch says of it. It
-// blocks until then, or until ctx ends while the section has not begun: then it returns an
-// error that wraps [ErrNotAcquired], and req is left out of it.
+// Do adds req to the next section on key, and returns what batch returned for it. It blocks
+// until then. If ctx ends before the section begins, req is left out, and Do returns an error
+// that wraps [ErrNotAcquired].
 //
 // batch is called once for each section, with the lock held, on a goroutine of the Merger.
 // All calls for a key must pass a batch that does the same. Its requests are in the order

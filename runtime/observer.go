@@ -99,8 +99,8 @@ const (
 	Unclosed
 	// OrderCycle: locks are taken in orders that contradict each other: one of pattern b under
 	// one of a, and elsewhere one of a under one of b. Nobody may have waited yet. Err tells
-	// the orders and where each was seen first. It is told once. A pattern around both that
-	// keeps the calls apart is not known to do so. See Snapshot.Orders. Orders of other
+	// the orders and where each was seen first. It is told once, also if a third lock around
+	// both keeps the calls apart. See Snapshot.Orders. Orders of other
 	// processes count, as pairs of patterns that contradict each other, where both locks are
 	// at one Backend that is a driver.Noter, as those of this module are; the process that
 	// nests them second reports it, soon after its call, and again after a week.

@@ -13,8 +13,8 @@ type Options struct {
 
 	// HandOff is how long a lease is handed on inside this process, without a
 	// command to the engine, while goroutines of it wait for the key. 0 means
-	// DefaultHandOff, a negative value that every hold gets a lease of its own, but for
-	// those that read and have waited for one answer. It is never longer than a quarter of
+	// DefaultHandOff. With a negative value every hold gets a lease of its own, except
+	// readers that have waited for the same answer. It is never longer than a quarter of
 	// the lease.
 	HandOff time.Duration
 

@@ -91,8 +91,8 @@ func (l *Locker) tellCycle(ctx context.Context, p *Policy, key string, cycle err
 	}
 }
 
-// add adds an order that is new, and returns it and the cycle that it closes, in words, or nil.
-// That a pattern is nested in itself is none: the keys may have an order of their own.
+// add adds an order. It returns that if it is new, and an error that describes the cycle which it
+// closes. A pattern nested in itself closes none: its keys may have an order of their own.
 func (o *orders) add(id orderID) (fresh *order, cycle error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -221,7 +221,7 @@ func (l *Locker) shareOrder(ctx context.Context, held *hold, p *Policy, key stri
 }
 
 // exchange puts the note on fresh, and returns the opposite order if the engine has one and
-// did not know fresh. What an engine does not answer is left: nobody is told.
+// did not know fresh. It returns nil if the engine does not answer.
 func (l *Locker) exchange(ctx context.Context, engine driver.Noter, fresh *order) (opposite *order) {
 	outer, inner := fresh.id.outer, fresh.id.inner
 	at := l.orderName(outer, inner)

@@ -12,9 +12,9 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// entryID names what a goroutine competes for inside one Locker. Those of one mutex compete
-// for one. Those that read and those that write compete apart from each other, each permit
-// of a semaphore is one, and so is each goroutine that waits for a fair lock.
+// entryID names an entry of a Locker. A mutex has one entry. Of a read-write lock, writers have
+// one and each lease of readers has one; of a semaphore, each permit; of a fair lock or a tick,
+// each goroutine that waits.
 type entryID struct {
 	backend, key string
 	kind         driver.Kind
@@ -25,10 +25,9 @@ type entryID struct {
 // each other.
 const shards = 64
 
-// shard is a part of the Locker's table of keys, and all that a call changes whose key
-// is in it: what is uncontended needs nothing that all cores share. Its mutex guards
-// the map and every entry in it, the heap and what the heap needs of each heldLease;
-// nothing blocks while holding it.
+// shard is a part of the Locker's table of keys. A call changes the shard of its key alone, so
+// that uncontended calls share nothing between cores. The mutex guards the map and every entry
+// in it, the heap and what the heap needs of each heldLease; nothing blocks while holding it.
 type shard struct {
 	mu      sync.Mutex
 	entries map[entryID]*entry
@@ -231,7 +230,7 @@ func (l *Locker) awaitTurn(ctx context.Context, outer *frame, e *entry, w *waite
 	return t, given, err
 }
 
-// awaitSeen is await as the Observer, the tracer and who looks for deadlocks see it.
+// awaitSeen is await, told to the Observer, the tracer and the search for deadlocks.
 func (l *Locker) awaitSeen(ctx context.Context, e *entry, w *waiter, end time.Time) (turn, error) {
 	h := w.hold
 	h.observeWaiting(ctx, e.id.key)

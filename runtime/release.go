@@ -336,9 +336,9 @@ func (l *Locker) lose(lk *heldLease, cause error) bool {
 	for _, h := range all {
 		h.endLost(cause)
 	}
-	// Of an idle lease nobody else gives back what the engine may still have. An attempt
-	// without an answer may yet take the key anew for an owner that the engine has no more;
-	// a release bars it.
+	// Nobody else releases an idle lease, which may last longer at the engine. If the engine
+	// has lost the lock, an attempt without an answer may yet take it again; a release
+	// prevents that.
 	if wasIdle && byTime || cause == errNotOwner && lk.acquisition.MayHaveRun {
 		l.releaseInBackground(lk)
 	}
@@ -349,7 +349,7 @@ func (l *Locker) lose(lk *heldLease, cause error) bool {
 	return true
 }
 
-// Release is the engine's. Of a lease whose job is done it records that.
+// Release releases lk at the engine. If Complete was called, it records the tick as well.
 func (lk *heldLease) Release(ctx context.Context, last uint64) error {
 	if c, ok := lk.Lease.(driver.Completer); ok && lk.completed.Load() {
 		return c.Complete(ctx, last)

@@ -12,12 +12,12 @@ import (
 //	held -> released: nobody waits here, no other process is known to -> idle
 //	idle -> the next call here: held, with the next token, and no command
 //	idle -> its time is over, another process waits, Close, or a call here that can't have it: released
-//	idle -> the watchdog finds it over, or the engine says so: as a hold that is lost, which nobody has
+//	idle -> its deadline passes, or the engine says that it is lost: ended, and nobody is told
 //
 // An entry that is idle has its lease, which stays in the watchdog's heap and is renewed.
 
 // maxStickyFactor is after how many times Sticky a lease goes back to the engine in any case:
-// for who waits and is not heard.
+// the notice that another process waits may have been lost.
 const maxStickyFactor = 10
 
 // maxTokenSpan is for how long a lease that may be kept reserves tokens.

@@ -12,24 +12,23 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// What several locks of one call have in common: they are tried, and released, at once. Only the
-// commands are joint, where the engine takes many keys in few: each lock has its own entry,
-// acquisition and lease, and whatever undoes one of them alone undoes it here.
+// The locks of one AcquireAll are tried, and released, at once. Where the engine takes many keys
+// in few commands, only the commands are joint: each lock has its own entry, acquisition, lease
+// and undo.
 //
 //	free in this process -> busy with the key -> asked for -> as compete leaves it
 //	released -> its lease waits for those of the others, in a batch -> freed -> as before
 
 const (
-	// maxSequential is how many locks are still taken and released one after the other where the
-	// engine is asked for each: few round trips, and no goroutines.
+	// maxSequential is how many locks are taken and released one after the other, without
+	// goroutines, where the engine is asked for each.
 	maxSequential = 3
 
 	// maxAtOnce is how many goroutines take or release the locks of one call.
 	maxAtOnce = 256
 
-	// maxConflicts is how often a call tries the locks that it lacks all at once, and has to
-	// give some back. It takes the others one after the other, so that what it repeats
-	// has a bound.
+	// maxConflicts is how often a call tries all the locks that it lacks at once, and has to
+	// give some back. After that it takes the rest one after the other, so that it ends.
 	maxConflicts = 3
 )
 

@@ -128,6 +128,7 @@ func (lk *heldLease) overLocked() error {
 	return errLeaseOver
 }
 
+// canRenew reports whether lk is still watched, and renewals are not halted.
 func (w *watchdog) canRenew(lk *heldLease) bool {
 	s := lk.entry.shard
 	s.mu.Lock()
