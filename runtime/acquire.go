@@ -12,8 +12,8 @@ import (
 // lease lasts: a server may stall once. Where every grant does, the ttl is too short.
 const maxLateGrants = 3
 
-// compete takes e's key at the backend, for h. It is called by the one
-// goroutine that is busy with e, and leaves e held by h or passed on. lk is new.
+// compete takes e's key at the backend, for h. It is called by the one goroutine
+// that is busy with e. It leaves e held by h, or the next in the queue busy. lk is new.
 func (l *Locker) compete(ctx context.Context, e *entry, h *hold, end time.Time, lk *heldLease) (*hold, error) {
 	for late := 1; ; late++ {
 		op := acquireOp{locker: l, entry: e, hold: h, ctx: ctx, end: end, acquisition: &lk.acquisition, afterLateGrant: late > 1}
@@ -72,7 +72,7 @@ func (l *Locker) begin(h *hold, lk *heldLease, now driver.Instant) error {
 	l.listenForRecall(lk)
 	l.endOutage(e.id.backend)
 	if l.forced.Load() { // Close did not wait for this grant, and no one would renew it
-		if l.lose(lk, errClosedUnder) {
+		if l.lose(lk, errLockerClosed) {
 			_ = l.release(endedContext, lk, time.Now())
 		}
 		return ErrClosed

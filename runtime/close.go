@@ -123,7 +123,7 @@ func (l *Locker) loseAll() {
 	l.forced.Store(true)
 	all, _ := l.heldLeases()
 	for _, lk := range all {
-		if l.lose(lk, errClosedUnder) && lk.delay == 0 {
+		if l.lose(lk, errLockerClosed) && lk.delay == 0 {
 			l.releaseInBackground(lk)
 		}
 	}

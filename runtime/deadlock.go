@@ -25,12 +25,12 @@ const (
 // until it comes back to the first, none of them goes on by itself. What other processes hold
 // is known by their notes at the engine: see waitnote.go.
 type nestedWaits struct {
-	mu      sync.Mutex
-	holding map[string]map[*nestedWait]struct{} // by each key, with its prefix, that the waiting chain holds
+	mu        sync.Mutex
+	byHeldKey map[string]map[*nestedWait]struct{} // by each key, with its prefix, that the waiting call holds
 }
 
 func newNestedWaits() *nestedWaits {
-	return &nestedWaits{holding: map[string]map[*nestedWait]struct{}{}}
+	return &nestedWaits{byHeldKey: map[string]map[*nestedWait]struct{}{}}
 }
 
 var waitsOfProcess = newNestedWaits()
@@ -62,10 +62,10 @@ func (l *Locker) waitNested(ctx context.Context, chain *frame, p *Policy, b driv
 	defer all.mu.Unlock()
 	for f := chain; f != nil; f = f.outer {
 		if at, ok := f.hold().fullKey(); ok {
-			if all.holding[at] == nil {
-				all.holding[at] = map[*nestedWait]struct{}{}
+			if all.byHeldKey[at] == nil {
+				all.byHeldKey[at] = map[*nestedWait]struct{}{}
 			}
-			all.holding[at][w] = struct{}{}
+			all.byHeldKey[at][w] = struct{}{}
 		}
 	}
 	w.timer = time.AfterFunc(noteAfter, w.watch)
@@ -97,7 +97,7 @@ func (w *nestedWait) end() error {
 }
 
 func (w *nestedWait) forgetLocked() {
-	holding := w.locker.waits.holding
+	holding := w.locker.waits.byHeldKey
 	for f := w.chain; f != nil; f = f.outer {
 		if at, ok := f.hold().fullKey(); ok {
 			delete(holding[at], w)
@@ -171,7 +171,7 @@ func (w *nestedWait) lookLocally() bool {
 // pathLocked returns the waits that lead from w to goal, w first, or nil.
 func (w *nestedWait) pathLocked(goal *nestedWait, visited map[*nestedWait]bool) []*nestedWait {
 	visited[w] = true
-	for next := range w.locker.waits.holding[w.key] {
+	for next := range w.locker.waits.byHeldKey[w.key] {
 		if next != goal && visited[next] || !next.blocks(w) {
 			continue
 		}

@@ -258,14 +258,14 @@ func (s *delegatedCall) enter(outer *frame, d *delegation) (*Hold, error) {
 	for i := range d.Holds {
 		one, err := s.enterOne(&d.Holds[i])
 		if err != nil {
-			releaseAll(endedContext, all.rest, nil)
+			releaseAll(endedContext, all.holds, nil)
 			return nil, err
 		}
 		all.add(one)
 	}
 	held := all
-	if len(all.rest) == 1 {
-		held = all.rest[0]
+	if len(all.holds) == 1 {
+		held = all.holds[0]
 	}
 	held.frame.several = d.Several
 	held.frame.ctx = &ownedContext{Context: s.method, frame: held.frame}

@@ -97,12 +97,12 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // Why a lock is no longer held; wrapped in ErrLost.
 var (
-	errLeaseOver   = errors.New("its lease is over")
-	errNoAnswer    = errors.New("its lease is over; a renewal has had no answer yet")
-	errNotOwner    = errors.New("the engine answered that this process no longer owns it")
-	errClosedUnder = errors.New("the Locker was closed")
-	errReturned    = errors.New("the locked method has returned")
-	errOutlived    = errors.New("the method outlived the call that held the lock for it")
+	errLeaseOver    = errors.New("its lease is over")
+	errNoAnswer     = errors.New("its lease is over; a renewal has had no answer yet")
+	errNotOwner     = errors.New("the engine answered that this process no longer owns it")
+	errLockerClosed = errors.New("the Locker was closed")
+	errReturned     = errors.New("the locked method has returned")
+	errOutlived     = errors.New("the method outlived the call that held the lock for it")
 
 	errNested = because(ErrDeadlock, errors.New("this call chain holds the key already; say reentrant in the inner directive, or do not nest"))
 

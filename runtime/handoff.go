@@ -123,7 +123,7 @@ func (l *Locker) leaveQueue(e *entry, id string) {
 // own ttl ahead, or a renewal to it within a moment. A lease much longer than p's ttl is
 // not handed on, because a crash would then keep the key for longer than p says.
 func (lk *heldLease) canHandOnLocked(p *Policy, now driver.Instant) bool {
-	if lk.sticky.time > 0 {
+	if lk.sticky.keepFor > 0 {
 		return lk.canResumeLocked(p, now)
 	}
 	if p.kind() != 0 && !lk.canHandOnKindLocked(p) || lk.delay != p.Delay {
@@ -145,7 +145,7 @@ func (lk *heldLease) hasTenureLocked(now driver.Instant) bool {
 	if lk.isWanted() {
 		until = lk.yieldAfter
 	}
-	return lk.token < lk.end && now.Before(until)
+	return lk.token < lk.tokenEnd && now.Before(until)
 }
 
 // isWanted reports whether another process is known to wait for the key.

@@ -247,7 +247,7 @@ func (h *Hold) leaveWriteSide() error {
 // the hold is one or the other; call Downgrade again, or release it. It blocks until the
 // engine answers or ctx ends.
 func (h *Hold) Downgrade(ctx context.Context) error {
-	if h.rest != nil || h.parent != nil {
+	if h.holds != nil || h.parent != nil {
 		return &Error{Op: "downgrade", Key: h.Key(), Err: invalidf("only the outermost hold of a single lock can be downgraded")}
 	}
 	hold := h.frame.hold()

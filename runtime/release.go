@@ -12,7 +12,7 @@ import (
 type Hold struct {
 	frame  *frame
 	parent *frame         // the frame that this one re-enters; nil for an outermost one
-	rest   []*Hold        // the holds of an AcquireAll; nil for a single lock
+	holds  []*Hold        // the holds of an AcquireAll; nil for a single lock
 	method *methodContext // nil for a re-entry
 }
 
@@ -21,7 +21,7 @@ func (h *Hold) Context() context.Context { return h.frame.ctx }
 
 // Key returns the lock's key. It is empty for a Hold of several locks.
 func (h *Hold) Key() string {
-	if h.rest != nil {
+	if h.holds != nil {
 		return ""
 	}
 	return h.frame.hold().entry.id.key
@@ -30,7 +30,7 @@ func (h *Hold) Key() string {
 // Token returns the lock's fencing token. It is 0 for a Hold of several locks: see
 // [TokenOf].
 func (h *Hold) Token() uint64 {
-	if h.rest != nil {
+	if h.holds != nil {
 		return 0
 	}
 	return h.frame.hold().token
@@ -40,15 +40,15 @@ func (h *Hold) Token() uint64 {
 // locks, the first one. It is in the past once the lock was lost.
 func (h *Hold) Deadline() time.Time {
 	now := time.Now()
-	if h.rest == nil {
+	if h.holds == nil {
 		hold := h.frame.hold()
 		if hold.lostCause() != nil {
 			return now.Add(-1)
 		}
 		return now.Add(hold.lease.deadline().LeftAt(now))
 	}
-	first := h.rest[0].Deadline()
-	for _, one := range h.rest[1:] {
+	first := h.holds[0].Deadline()
+	for _, one := range h.holds[1:] {
 		if d := one.Deadline(); d.Before(first) {
 			first = d
 		}
@@ -68,13 +68,13 @@ func (h *Hold) Release(errp *error) {
 	case h == nil:
 	case h.parent != nil:
 		h.addTo(errp, h.releaseOne(h.frame.ctx))
-	case h.rest == nil:
+	case h.holds == nil:
 		h.addTo(errp, h.releaseOne(h.method.caller))
 	default:
 		h.method.end(errReturned)
 		ctx := newReleaseContext(h.method.caller, time.Now()) // the bound is for all of them together
 		defer ctx.finish()
-		releaseAll(ctx, h.rest, errp)
+		releaseAll(ctx, h.holds, errp)
 	}
 }
 
@@ -234,7 +234,7 @@ func (h *hold) expire() (done bool) {
 // Delay it leaves the lease to its expiry.
 func (h *hold) releaseLost() {
 	switch h.lostCause() {
-	case errNotOwner, errGivenUp, errNotRetaken, errClosedUnder: // it has no lease any more, or Close gives it back
+	case errNotOwner, errGivenUp, errNotRetaken, errLockerClosed: // it has no lease any more, or Close gives it back
 		return
 	}
 	if h.policy.Delay == 0 {

@@ -142,15 +142,15 @@ func (e *lostEarly) Error() string {
 
 func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, ends []time.Time) (_ *Hold, err error) {
 	method := &methodContext{caller: ctx}
-	all := &Hold{method: method, frame: outer, rest: make([]*Hold, 0, len(reqs))}
+	all := &Hold{method: method, frame: outer, holds: make([]*Hold, 0, len(reqs))}
 	defer func() {
 		if err != nil {
 			method.end(err)
-			releasePart(ctx, all.rest, ends)
+			releasePart(ctx, all.holds, ends)
 		}
 	}()
-	for conflicts := 0; len(all.rest) < len(reqs); {
-		if size := l.countTriable(outer, reqs[len(all.rest):]); size > 0 && conflicts < maxConflicts {
+	for conflicts := 0; len(all.holds) < len(reqs); {
+		if size := l.countTriable(outer, reqs[len(all.holds):]); size > 0 && conflicts < maxConflicts {
 			done, err := l.takeTogether(ctx, all, reqs, ends, size)
 			if err != nil {
 				return nil, err
@@ -160,7 +160,7 @@ func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, 
 			}
 			conflicts++
 		}
-		i, called := len(all.rest), l.nowIfObserved()
+		i, called := len(all.holds), l.nowIfObserved()
 		r := reqs[i]
 		one, err := l.takeOne(ctx, outer, all.frame, r, ends[i])
 		if err != nil {
@@ -173,18 +173,18 @@ func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, 
 		}
 		all.add(one)
 	}
-	for _, one := range all.rest {
+	for _, one := range all.holds {
 		// By the clock: a process that was paused may be ahead of its watchdog.
 		if h := one.frame.hold(); one.parent == nil && h.check() != nil {
 			return nil, &lostEarly{h}
 		}
 	}
-	for _, one := range all.rest {
+	for _, one := range all.holds {
 		if one.parent == nil {
 			method.caller = method.traceHold(l.methodCaller(method.caller, one.frame.hold()), one.frame.hold())
 		}
 	}
-	for _, one := range all.rest {
+	for _, one := range all.holds {
 		if one.parent == nil {
 			one.frame.hold().begin(method)
 		}
@@ -198,13 +198,13 @@ func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, 
 func (h *Hold) add(one *Hold) {
 	one.frame.outer, one.method = h.frame, h.method
 	h.frame = one.frame
-	h.rest = append(h.rest, one)
+	h.holds = append(h.holds, one)
 }
 
 // releasePart releases what a call has taken that did not get the rest. It blocks as
 // long as a release may, and no longer than 100 ms after ctx or the first of ends.
-func releasePart(ctx context.Context, rest []*Hold, ends []time.Time) {
-	if len(rest) == 0 {
+func releasePart(ctx context.Context, holds []*Hold, ends []time.Time) {
+	if len(holds) == 0 {
 		return
 	}
 	if end := earliest(ends); !end.IsZero() {
@@ -213,12 +213,12 @@ func releasePart(ctx context.Context, rest []*Hold, ends []time.Time) {
 		ctx = bounded
 	}
 	if ctx.Err() != nil {
-		releaseAll(endedContext, rest, nil)
+		releaseAll(endedContext, holds, nil)
 		return
 	}
 	bounded := newReleaseContext(ctx, time.Now())
 	defer bounded.finish()
-	releaseAll(bounded, rest, nil)
+	releaseAll(bounded, holds, nil)
 }
 
 // earliest returns the first of ends. A zero time never comes.

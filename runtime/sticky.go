@@ -25,8 +25,8 @@ const maxTokenSpan = time.Minute
 
 // stickyLease is what a lease needs that may be kept idle.
 type stickyLease struct {
-	time time.Duration // the policy's Sticky; 0 of a lease that is not kept
-	ttl  time.Duration // the policy's; the lease is as long once it is grown
+	keepFor time.Duration // the policy's Sticky; 0 if the lease is not kept
+	ttl     time.Duration // the policy's; the lease is as long once it is grown
 
 	// A lease that may be kept is short, because the engine can't shorten it when nobody
 	// uses it any more. For a long hold it grows, and is not kept after that.
@@ -43,7 +43,7 @@ const (
 
 // listenForRecall has the engine tell when another process wants lk, if it may be kept.
 func (l *Locker) listenForRecall(lk *heldLease) {
-	if r, ok := lk.entry.backend.(driver.Recaller); ok && lk.sticky.time > 0 {
+	if r, ok := lk.entry.backend.(driver.Recaller); ok && lk.sticky.keepFor > 0 {
 		r.NotifyWanted(&lk.acquisition, func() {
 			lk.sticky.recalled.Store(true) // before freeIfIdleOver looks: a release that comes between sees it
 			l.freeIfIdleOver(lk)
@@ -53,7 +53,7 @@ func (l *Locker) listenForRecall(lk *heldLease) {
 
 // canResumeLocked reports whether a hold under p may begin on lk, which is sticky.
 func (lk *heldLease) canResumeLocked(p *Policy, now driver.Instant) bool {
-	return p.Sticky == lk.sticky.time && p.ttl() == lk.sticky.ttl && lk.hasTenureLocked(now) &&
+	return p.Sticky == lk.sticky.keepFor && p.ttl() == lk.sticky.ttl && lk.hasTenureLocked(now) &&
 		lk.ends().Sub(now) >= lk.term()/2 // else renewals have no answer
 }
 
@@ -68,11 +68,11 @@ func (lk *heldLease) isTooShortFor(h *hold, left time.Duration) bool {
 // false if the lease is to go back to the engine.
 func (e *entry) keepIdleLocked(h *hold, now driver.Instant) bool {
 	lk := e.lease
-	if lk.sticky.time == 0 || e.first != nil || h.locker.closed.Load() || lk.isWanted() || lk.sticky.growth.Load() != notGrown ||
-		!lk.canResumeLocked(h.policy, now) || lk.ends().Sub(now) > lk.sticky.time {
+	if lk.sticky.keepFor == 0 || e.first != nil || h.locker.closed.Load() || lk.isWanted() || lk.sticky.growth.Load() != notGrown ||
+		!lk.canResumeLocked(h.policy, now) || lk.ends().Sub(now) > lk.sticky.keepFor {
 		return false
 	}
-	e.state, e.idleUntil = idle, now.Add(lk.sticky.time)
+	e.state, e.idleUntil = idle, now.Add(lk.sticky.keepFor)
 	if !h.renews() { // it may have been due meanwhile
 		h.locker.watchdog.lookWithinLocked(lk, now, max(lk.renewalIn(now), 0))
 	}

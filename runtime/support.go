@@ -102,8 +102,8 @@ func (l *Locker) backend(name string) driver.Backend {
 	}
 	b := l.backends[name]
 	if b == nil && len(l.backends) == 1 {
-		if any, ok := l.own.(driver.Named); ok {
-			return any.Named(name)
+		if named, ok := l.own.(driver.Named); ok {
+			return named.Named(name)
 		}
 	}
 	return b

@@ -88,8 +88,8 @@ func (l *Locker) canTry(outer *frame, r Request) bool {
 
 // atOnce returns how many calls of b one call of ours may make at the same time.
 func atOnce(b driver.Backend) int {
-	if few, ok := b.(driver.Bounded); ok {
-		return min(max(few.AtOnce(), 1), maxAtOnce)
+	if bounded, ok := b.(driver.Bounded); ok {
+		return min(max(bounded.AtOnce(), 1), maxAtOnce)
 	}
 	return maxAtOnce
 }
@@ -111,7 +111,7 @@ type attempt struct {
 // refused. So a call that then waits for the one that was refused holds none that comes
 // after it. An error is final: it is that of the first that failed.
 func (l *Locker) takeTogether(ctx context.Context, all *Hold, reqs []Request, ends []time.Time, size int) (done bool, err error) {
-	began, called := len(all.rest), l.nowIfObserved()
+	began, called := len(all.holds), l.nowIfObserved()
 	tried := l.try(ctx, reqs[began:began+size], ends[began:began+size])
 	n := 0
 	for ; n < size && tried[n].err == nil; n++ {
@@ -134,7 +134,7 @@ func (l *Locker) takeTogether(ctx context.Context, all *Hold, reqs []Request, en
 		}
 	}
 	if err := tried[n].err; err != nil && !errors.Is(err, ErrNotAcquired) && !isOutage(err) {
-		all.rest = append(all.rest, back...) // which are released with the others, in the time of one release
+		all.holds = append(all.holds, back...) // which are released with the others, in the time of one release
 		return false, l.reject(ctx, reqs[began+n].Policy, reqs[began+n].Key, called, err)
 	}
 	releasePart(ctx, back, ends)
@@ -253,13 +253,13 @@ func (l *Locker) conclude(op *acquireOp, lease driver.Lease, err error) attempt 
 
 // releaseAll releases the last one first, or all at once. What it adds to *errp has the
 // same order either way.
-func releaseAll(ctx context.Context, rest []*Hold, errp *error) {
-	rest = slices.Clone(rest)
-	slices.Reverse(rest)
-	errs, together := make([]error, len(rest)), make([]releasing, len(rest))
+func releaseAll(ctx context.Context, holds []*Hold, errp *error) {
+	holds = slices.Clone(holds)
+	slices.Reverse(holds)
+	errs, together := make([]error, len(holds)), make([]releasing, len(holds))
 	var each []int
 	most := maxAtOnce
-	for i, one := range rest {
+	for i, one := range holds {
 		if ctx != endedContext && one.releasesInBatch() {
 			together[i] = one.beginRelease()
 		} else {
@@ -276,9 +276,9 @@ func releaseAll(ctx context.Context, rest []*Hold, errp *error) {
 	}
 	inParallel(len(each), most, func(n int) {
 		i := each[n]
-		errs[i] = rest[i].releaseOne(ctx)
+		errs[i] = holds[i].releaseOne(ctx)
 	})
-	for i, one := range rest {
+	for i, one := range holds {
 		one.addTo(errp, errs[i])
 	}
 }

@@ -40,7 +40,7 @@ const unknownNote = "?"
 type waitNote struct {
 	id     string
 	engine driver.Noter
-	holds  []heldLock // without doubles
+	holds  []chainLock // without doubles
 
 	round int            // of the cycle that was seen last; 0 before the first
 	seen  map[string]int // the rounds of that cycle's other waits, by ID
@@ -53,8 +53,8 @@ type waitNote struct {
 // waitName names the note on a lock.
 func waitName(key string) string { return "wait/" + key }
 
-// heldLock is a lock that a waiting call holds.
-type heldLock struct {
+// chainLock is a lock that a waiting call holds.
+type chainLock struct {
 	frame *frame
 	hold  *hold // of frame when the note began; if it is another now, the lock was given up meanwhile
 	key   string
@@ -119,7 +119,7 @@ func (w *nestedWait) newNote() *waitNote {
 	n := &waitNote{id: newUUID(), engine: engine, put: map[string]string{}}
 	for f := w.chain; f != nil; f = f.outer {
 		at, ok := f.hold().fullKey()
-		h := heldLock{f, f.hold(), at}
+		h := chainLock{f, f.hold(), at}
 		if ok && h.excludes() && sameBackend(h.hold.entry.backend, w.backend) && !n.covers(at) {
 			n.holds = append(n.holds[:min(len(n.holds), maxNotes-1)], h) // the outermost is one of them
 		}
@@ -131,7 +131,7 @@ func (w *nestedWait) newNote() *waitNote {
 }
 
 // excludes reports whether the lock is held, and nobody else can be inside.
-func (h heldLock) excludes() bool {
+func (h chainLock) excludes() bool {
 	if h.frame.hold() != h.hold || h.frame.returned() || h.hold.check() != nil {
 		return false
 	}
@@ -141,7 +141,7 @@ func (h heldLock) excludes() bool {
 
 // covers reports whether n is of a call that holds the lock on key.
 func (n *waitNote) covers(key string) bool {
-	return slices.ContainsFunc(n.holds, func(h heldLock) bool { return h.key == key && h.excludes() })
+	return slices.ContainsFunc(n.holds, func(h chainLock) bool { return h.key == key && h.excludes() })
 }
 
 // announce puts w's notes before w looks itself. A slow engine does not delay the look, which
@@ -278,7 +278,7 @@ func (all *nestedWaits) noteText(key string, b driver.Backend) string {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	var list []noteEntry
-	for w := range all.holding[key] {
+	for w := range all.byHeldKey[key] {
 		if w.note != nil && w.note.covers(key) && sameBackend(w.backend, b) {
 			list = append(list, w.noteEntry())
 		}

@@ -83,7 +83,7 @@ func (w *watchdog) listen(lk *heldLease) {
 		w.locker.lose(lk, errLeaseOver)
 		return
 	}
-	if after := max(lk.renewalIn(now), 0); after > 0 || !lk.late { // else it is being renewed
+	if after := max(lk.renewalIn(now), 0); after > 0 || !lk.dueAtGrant { // else it is being renewed
 		w.lookWithin(lk, after) // the acquire does not wait for it
 	}
 }
@@ -170,7 +170,7 @@ func (w *watchdog) wakeLocked(lk *heldLease) {
 	if lk.holder.Load().renews() {
 		sooner = min(lk.length()/100, time.Millisecond)
 	}
-	if !w.lookBy(lk.due, sooner) {
+	if !w.setNextIfSooner(lk.due, sooner) {
 		return
 	}
 	select {
@@ -179,8 +179,8 @@ func (w *watchdog) wakeLocked(lk *heldLease) {
 	}
 }
 
-// lookBy sets next to due if that is sooner, by more than by, and reports whether it is.
-func (w *watchdog) lookBy(due driver.Instant, by time.Duration) bool {
+// setNextIfSooner sets next to due if that is sooner, by more than by, and reports whether it is.
+func (w *watchdog) setNextIfSooner(due driver.Instant, by time.Duration) bool {
 	for {
 		next := w.next.Load()
 		if !due.Add(by).Before(driver.Instant{}.Add(time.Duration(next))) {
@@ -272,7 +272,7 @@ func (w *watchdog) collect() (r round, next time.Duration, idle bool) {
 	for r.fillUp(w.locker) {
 	}
 	soonest := r.firstDue[r.first()]
-	w.lookBy(soonest, 0)
+	w.setNextIfSooner(soonest, 0)
 	next = w.nextLook().Sub(r.now)
 	if soonest.Before(never) {
 		next = min(next, w.noticeWithin)

@@ -97,7 +97,7 @@ var more = []mutant.Mutant{
 	},
 	{
 		Name: "handoff-block", Mistake: "a hand-off beyond the block of tokens",
-		Patches: []mutant.Patch{{File: locker + "handoff.go", Old: "return lk.token < lk.end && ", New: "return "}},
+		Patches: []mutant.Patch{{File: locker + "handoff.go", Old: "return lk.token < lk.tokenEnd && ", New: "return "}},
 	},
 	{
 		Name: "handoff-over", Mistake: "a hand-off of a lease that is over",
