@@ -66,7 +66,7 @@ func (l *Locker) begin(h *hold, lk *heldLease, now driver.Instant) error {
 	e.rejectTriesLocked()
 	l.watchdog.addLocked(lk)
 	e.shard.mu.Unlock()
-	l.registrations[e.id.backend].begin(l.notes)
+	l.registrations[e.id.backend].schedule(l.notes)
 	l.watchdog.start()
 	l.watchdog.listen(lk)
 	l.listenForRecall(lk)

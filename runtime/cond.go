@@ -265,7 +265,7 @@ func (c *Cond) retake(f, innermost *frame, s *shard, old *hold) error {
 	for g := f; g != nil; g = g.outer {
 		g.current.CompareAndSwap(old, h)
 	}
-	h.begin(method)
+	h.setMethod(method)
 	l.observeHold(again, h, called)
 	if first.closed.Load() { // the release may have found old: nobody else gives h back
 		_ = c.giveUp(endedContext, h)

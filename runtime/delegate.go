@@ -119,9 +119,9 @@ func (h *hold) delegate() delegatedHold {
 	return d
 }
 
-// entersBy reports whether a call by l may enter h again: it is l's, or was delegated to a
+// canBeEnteredBy reports whether a call by l may enter h again: it is l's, or was delegated to a
 // Locker with the same prefix.
-func (h *hold) entersBy(l *Locker) bool {
+func (h *hold) canBeEnteredBy(l *Locker) bool {
 	if h.locker != nil {
 		return h.locker == l
 	}

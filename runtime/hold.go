@@ -50,7 +50,8 @@ func (h *hold) check() error {
 	return nil
 }
 
-func (h *hold) fail(op string, cause error) error {
+// lostError returns the error of op that h was lost for this cause.
+func (h *hold) lostError(op string, cause error) error {
 	return &Error{Op: op, Method: h.policy.Method, Key: h.entry.id.key, Err: because(ErrLost, cause)}
 }
 
@@ -73,6 +74,6 @@ func (h *hold) enter(ctx context.Context, outer *frame) *Hold {
 	h.ctx.caller = h.ctx.traceHold(h.locker.methodCaller(ctx, h), h)
 	x.owned = ownedContext{Context: &h.ctx, frame: &x.frame}
 	x.held = Hold{frame: &x.frame, method: &h.ctx}
-	h.begin(&h.ctx)
+	h.setMethod(&h.ctx)
 	return &x.held
 }

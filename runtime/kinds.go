@@ -197,8 +197,8 @@ var (
 	errOtherKind = because(ErrDeadlock, errors.New("this call chain holds the key already, as another kind of lock or with fewer permits"))
 )
 
-// admits returns why a call under p may not enter h again, or nil.
-func (h *hold) admits(p *Policy) error {
+// checkReentry returns why a call under p may not enter h again, or nil.
+func (h *hold) checkReentry(p *Policy) error {
 	outer, inner := h.kindNow(), p.kind()
 	switch {
 	case outer == driver.Read && inner == driver.Write:

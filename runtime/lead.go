@@ -99,7 +99,7 @@ func (l *Locker) Leader(ctx context.Context, p *Policy, key string) (*Leadership
 	}
 	p = l.complete(p)
 	fail := func(err error) error { return &Error{Op: "view", Method: p.Method, Key: key, Err: err} }
-	if err := l.vet(p, key); err != nil {
+	if err := l.validate(p, key); err != nil {
 		return nil, fail(err)
 	}
 	if l.closed.Load() {

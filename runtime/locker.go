@@ -64,7 +64,7 @@ func (l *Locker) Acquire(ctx context.Context, p *Policy, key string) (context.Co
 	p = l.complete(p)
 	called := l.nowIfObserved()
 	outer := owned(ctx)
-	if err := l.vet(p, key); err != nil {
+	if err := l.validate(p, key); err != nil {
 		return ctx, nil, l.reject(ctx, p, key, called, err)
 	}
 	if f := outer.find(l, p.Backend, key); f != nil {

@@ -73,7 +73,7 @@ func (l *Locker) complete(p *Policy) *Policy {
 	if p == nil {
 		p = defaultPolicy
 	}
-	if l == nil || len(l.patterns) == 0 && l.defaults.TTL == 0 && l.defaults.Wait == 0 { // vet refuses a nil one
+	if l == nil || len(l.patterns) == 0 && l.defaults.TTL == 0 && l.defaults.Wait == 0 { // validate refuses a nil one
 		return p
 	}
 	over, full := l.patterns[p.Pattern], *p

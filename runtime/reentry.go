@@ -32,7 +32,7 @@ func (f *frame) hold() *hold { return f.current.Load() }
 func (f *frame) find(l *Locker, backend, key string) *frame {
 	for ; f != nil; f = f.outer {
 		h := f.hold()
-		if h.entry.id.key == key && h.entry.id.backend == backend && h.entersBy(l) {
+		if h.entry.id.key == key && h.entry.id.backend == backend && h.canBeEnteredBy(l) {
 			if f.returned() {
 				return nil
 			}
@@ -82,19 +82,19 @@ func (f *frame) reenter(ctx context.Context, outer *frame, p *Policy, end time.T
 	if ctx.Err() != nil {
 		return nil, ctxEnded(ctx)
 	}
-	if err := f.hold().admits(p); err != nil {
+	if err := f.hold().checkReentry(p); err != nil {
 		return nil, err
 	}
 	slot := f.slot()
 	if err := slot.enter(ctx, p, end); err != nil {
 		return nil, err
 	}
-	if err := f.alive(); err != nil {
+	if err := f.check(); err != nil {
 		slot.leave()
 		return nil, because(ErrLost, err)
 	}
 	if h := f.hold(); h.lease.downgraded.Load() { // maybe since it was asked above
-		if err := h.admits(p); err != nil {
+		if err := h.checkReentry(p); err != nil {
 			slot.leave()
 			return nil, err
 		}
@@ -137,8 +137,8 @@ func (f *frame) outermost() (first *frame) {
 	return first
 }
 
-// alive returns why a call under f is inside no lock, or nil.
-func (f *frame) alive() error {
+// check returns why a call under f is inside no lock, or nil.
+func (f *frame) check() error {
 	if f.returned() {
 		return errReturned
 	}
@@ -187,7 +187,7 @@ func whileHolding(ctx context.Context, err error) error {
 func (f *frame) keys() (keys []string) {
 	for ; f != nil; f = f.outer {
 		key := f.hold().entry.id.key
-		if f.alive() != nil || slices.Contains(keys, key) {
+		if f.check() != nil || slices.Contains(keys, key) {
 			continue
 		}
 		if len(keys) == namedLocks {

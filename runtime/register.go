@@ -62,8 +62,8 @@ func thisProcess(l *Locker) *driver.Process {
 	return p
 }
 
-// begin has the registration made soon, if this is the first lease at the engine.
-func (r *registration) begin(notes *noteWork) {
+// schedule has the registration made soon, if this is the first lease at the engine.
+func (r *registration) schedule(notes *noteWork) {
 	if r == nil || r.begun.Load() || r.begun.Swap(true) {
 		return
 	}

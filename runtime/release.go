@@ -124,10 +124,10 @@ func (h *Hold) leaveReentry() error {
 	hold := h.frame.hold()
 	h.parent.slot().leave()
 	if h.parent.returned() {
-		return hold.fail("release", errOutlived)
+		return hold.lostError("release", errOutlived)
 	}
 	if err := hold.check(); err != nil { // whether or not a timer has fired
-		return hold.fail("release", err)
+		return hold.lostError("release", err)
 	}
 	return nil
 }
@@ -151,12 +151,12 @@ func (h *Hold) beginRelease() (r releasing) {
 	r.clock = time.Now()
 	r.now = driver.At(r.clock)
 	if hold.lostCause() == nil && hold.lease.deadline().Sub(r.now) <= 0 && hold.expire() {
-		r.err = hold.fail("release", hold.lostCause())
+		r.err = hold.lostError("release", hold.lostCause())
 		return r
 	}
 	if cause := hold.lostCause(); cause != nil {
 		hold.releaseLost()
-		r.err = hold.fail("release", cause)
+		r.err = hold.lostError("release", cause)
 		return r
 	}
 	if hold.done { // not before: a lost lease may be freed at any time
@@ -182,10 +182,10 @@ func (r *releasing) end() error {
 	}
 	err := r.err
 	if cause := hold.lostCause(); cause != nil { // lost just before handOn began
-		return hold.fail("release", cause)
+		return hold.lostError("release", cause)
 	}
 	if isLost(err) {
-		err = hold.fail("release", errNotOwner)
+		err = hold.lostError("release", errNotOwner)
 		hold.observe(Lost, hold.heldFor(r.now), err)
 		return err
 	}
@@ -199,7 +199,7 @@ func (h *hold) releaseAfter(rest time.Duration) {
 	l := h.locker
 	h.entry.shard.active.Add(1)
 	kept := &methodContext{caller: context.WithoutCancel(h.caller())}
-	h.begin(kept) // a loss ends it, as it would end the method's
+	h.setMethod(kept) // a loss ends it, as it would end the method's
 	go func() {
 		select {
 		case <-time.After(rest):
@@ -320,7 +320,7 @@ func (l *Locker) lose(lk *heldLease, cause error) bool {
 	}
 	byTime := cause == errLeaseOver
 	if byTime {
-		cause = lk.overLocked()
+		cause = lk.overCauseLocked()
 	}
 	var all []*hold
 	wasIdle := e.state == idle
@@ -344,7 +344,7 @@ func (l *Locker) lose(lk *heldLease, cause error) bool {
 	}
 	l.wakeNext(e)
 	for _, h := range all {
-		h.observe(Lost, h.heldFor(driver.Now()), h.fail("hold", cause))
+		h.observe(Lost, h.heldFor(driver.Now()), h.lostError("hold", cause))
 	}
 	return true
 }

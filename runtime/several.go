@@ -119,12 +119,12 @@ func (l *Locker) precheck(outer *frame, r Request) error {
 		}
 		return invalidf("%s has no element, or an empty key", list)
 	}
-	if err := l.vet(r.Policy, r.Key); err != nil {
+	if err := l.validate(r.Policy, r.Key); err != nil {
 		return err
 	}
 	switch f := outer.find(l, r.Policy.Backend, r.Key); {
-	case f != nil && f.hold().admits(r.Policy) != nil:
-		return f.hold().admits(r.Policy)
+	case f != nil && f.hold().checkReentry(r.Policy) != nil:
+		return f.hold().checkReentry(r.Policy)
 	case f == nil && outer.heldElsewhere(l, l.backend(r.Policy.Backend), r.Key):
 		return errNestedElsewhere
 	}
@@ -186,7 +186,7 @@ func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, 
 	}
 	for _, one := range all.holds {
 		if one.parent == nil {
-			one.frame.hold().begin(method)
+			one.frame.hold().setMethod(method)
 		}
 	}
 	all.frame.several = true

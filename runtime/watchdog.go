@@ -117,8 +117,8 @@ func (w *watchdog) lookWithinLocked(lk *heldLease, now driver.Instant, after tim
 	}
 }
 
-// overLocked says that lk is over, and why it was not renewed if that is known.
-func (lk *heldLease) overLocked() error {
+// overCauseLocked says that lk is over, and why it was not renewed if that is known.
+func (lk *heldLease) overCauseLocked() error {
 	switch {
 	case lk.failure != nil:
 		return fmt.Errorf("%w; the last renewal failed: %w", errLeaseOver, &hidden{*lk.failure})
