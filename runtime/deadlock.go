@@ -46,7 +46,7 @@ type nestedWait struct {
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 	err     error     // ErrDeadlock, if it is the one of the cycle that gives up
-	note    *waitNote // what the engine is told of it; nil before noteAfter, and where it is not told
+	note    *waitNote // the note at the engine; nil before noteAfter, and if there is none
 }
 
 // waitNested notes that a call under chain begins to wait for key at b, under p. The context that

@@ -163,7 +163,7 @@ func (op *acquireOp) explain(err error) error {
 	if err = driver.Locate(op.entry.backend, err); errors.Is(err, ErrIndeterminate) {
 		return because(ErrIndeterminate, endedBy(op.ctx, ErrIndeterminate, err))
 	}
-	if op.locker.openCtx.Err() != nil { // what was under way may have been cut
+	if op.locker.openCtx.Err() != nil { // Close may have cut the attempt short
 		return because(ErrClosed, endedBy(op.ctx, ErrClosed, err))
 	}
 	return because(ErrUnavailable, endedBy(op.ctx, ErrUnavailable, err))
@@ -260,7 +260,7 @@ func withHolder(err error, answers ...error) error {
 }
 
 // withSubscribeErr returns err, by which a wait ended, with the error of op's subscription if that
-// failed: who polls may wait for long beside those that are notified.
+// failed: a call that polls may wait for long beside those that are notified.
 func (op *acquireOp) withSubscribeErr(err error) error {
 	if op.subscribeErr == nil || !errors.Is(err, ErrNotAcquired) {
 		return err

@@ -20,7 +20,7 @@ type hold struct {
 	queued    bool         // the call has waited in the queue
 	handedOff bool         // the lease came from the hold before
 	done      bool         // of AcquireOnce: Complete was called
-	trial     atomic.Int32 // a trial: see together.go
+	trial     atomic.Int32 // a value of type trial, in together.go
 
 	method atomic.Pointer[methodContext] // nil before the method's call began
 	lost   atomic.Pointer[error]         // set once, with the entry's end

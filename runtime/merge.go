@@ -19,7 +19,7 @@ import (
 type Merger[Req, Res any] struct {
 	locker *Locker
 	policy *Policy // of the calls
-	locked Policy  // of the sections: who waits for too long leaves by itself
+	locked Policy  // of the sections, without Wait: each caller has its own
 	most   int     // requests in one section
 
 	mu   sync.Mutex // guards keys

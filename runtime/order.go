@@ -51,8 +51,8 @@ type order struct {
 	cycle atomic.Bool
 }
 
-// orders are those that a Locker has seen. What is known costs a look into a map that is
-// never written to; each new one replaces the map.
+// orders are those that a Locker has seen. The map is never written to, so that a lookup takes
+// no mutex; each new order replaces it.
 type orders struct {
 	seen atomic.Pointer[map[orderID]*order]
 	mu   sync.Mutex // guards the replacing
@@ -191,7 +191,7 @@ const (
 )
 
 // orderNote is what a process tells others of an order: a note at the engine that has a name
-// made of both patterns. Whoever adds an order that is new there looks for the opposite one.
+// made of both patterns. A process that adds an order which is new there looks for the opposite one.
 // So two services that take locks in opposite orders are told so, once, when the second does it
 // first.
 type orderNote struct {

@@ -12,9 +12,9 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// entryID names an entry of a Locker. A mutex has one entry. Of a read-write lock, writers have
-// one and each lease of readers has one; of a semaphore, each permit; of a fair lock or a tick,
-// each goroutine that waits.
+// entryID names an entry of a Locker. A mutex has one entry. A read-write lock has one for its
+// writers, and one for each lease of readers. A semaphore has one for each permit, a fair lock
+// or a tick one for each goroutine that waits.
 type entryID struct {
 	backend, key string
 	kind         driver.Kind

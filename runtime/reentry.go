@@ -55,8 +55,8 @@ func (f *frame) findAt(key string, backends []string) *frame {
 }
 
 // heldElsewhere reports whether the chain holds the lock on key of b by another Locker
-// than l, so that waiting for it would never end. Two Backends of one engine are not
-// known to be.
+// than l, so that waiting for it would never end. It does not know that two Backends have
+// one engine.
 func (f *frame) heldElsewhere(l *Locker, b driver.Backend, key string) bool {
 	for ; f != nil; f = f.outer {
 		h := f.hold()
@@ -70,7 +70,7 @@ func (f *frame) heldElsewhere(l *Locker, b driver.Backend, key string) bool {
 	return false
 }
 
-// sameBackend reports whether a and b are one. Of a type that can't be compared none is known to be.
+// sameBackend reports whether a and b are one. It reports false for types that can't be compared.
 func sameBackend(a, b driver.Backend) bool {
 	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }

@@ -94,14 +94,14 @@ func (h *Hold) releaseOne(ctx context.Context) error {
 	return r.end()
 }
 
-// releasing is one release: what the engine is to do lies between beginRelease and end.
+// releasing is one release. Between beginRelease and end the engine frees its lease.
 type releasing struct {
 	hold  *hold          // nil of a re-entry, and if there was nothing to release any more
 	lease *heldLease     // that the engine is to free, or nil
 	clock time.Time      // when it began
 	now   driver.Instant // the same
-	err   error          // its answer; of one that is over, its result
-	over  bool
+	err   error          // the engine's answer; if over, the result of the release
+	over  bool           // the engine has nothing to do
 }
 
 // addTo adds err, with which h was released, to the error result of the method.

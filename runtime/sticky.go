@@ -59,7 +59,7 @@ func (lk *heldLease) canResumeLocked(p *Policy, now driver.Instant) bool {
 
 // isTooShortFor reports whether h is not to begin on lk, of which so much is left when its
 // grant arrives: Sticky is short beside a round trip to the engine, so that the lease might be
-// over before a renewal has an answer. Who tries can't ask again.
+// over before a renewal has an answer. A call that does not wait can't ask again, so it takes the lease.
 func (lk *heldLease) isTooShortFor(h *hold, left time.Duration) bool {
 	return lk.length() < lk.sticky.ttl && left < lk.term()/2 && !h.tries()
 }

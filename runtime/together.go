@@ -141,7 +141,7 @@ func (l *Locker) takeTogether(ctx context.Context, all *Hold, reqs []Request, en
 	return false, nil
 }
 
-// try tries all of reqs at once. What comes after one that failed may be left out.
+// try tries all of reqs at once. Those that come after one that failed may be left out.
 // Where the engine is asked for each key, a key is reserved only just before: until then
 // other calls of this process may take it.
 func (l *Locker) try(ctx context.Context, reqs []Request, ends []time.Time) []attempt {

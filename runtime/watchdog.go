@@ -238,7 +238,7 @@ func (w *watchdog) run() {
 func (w *watchdog) stopIfUnused() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.running.Store(false) // before the look: whoever adds a lease behind it finds this
+	w.running.Store(false) // first, so that a lease that is added meanwhile starts the goroutine
 	for i := range w.locker.shards {
 		s := &w.locker.shards[i]
 		s.mu.Lock()

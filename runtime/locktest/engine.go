@@ -237,7 +237,7 @@ func (e *Engine) NotifyWanted(a *driver.Acquisition, look func()) {
 		l.recall = look
 	}
 	e.mu.Unlock()
-	e.memory.NotifyWanted(a, func() { go look() }) // who asks has e's mutex
+	e.memory.NotifyWanted(a, func() { go look() }) // the caller of this func may have e's mutex
 }
 
 // recall has the Locker that holds key give up a lease that it keeps by Policy.Sticky, as for

@@ -188,8 +188,8 @@ func (e *Engine) Held(key string) bool {
 	return e.holders[key] != nil
 }
 
-// holder returns who holds key. That nobody does is a mistake of the test,
-// often in how it spells the key.
+// holder returns who holds key. If nobody does, it is an error of the test, which
+// often spells the key wrong.
 func (e *Engine) holder(op, key string) *lease {
 	e.helper()
 	e.mu.Lock()
