@@ -8,22 +8,22 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// lateGrants is how often a waiter asks again because a grant took longer than its
+// maxLateGrants is how often a waiter asks again because a grant took longer than its
 // lease lasts: a server may stall once. Where every grant does, the ttl is too short.
-const lateGrants = 3
+const maxLateGrants = 3
 
-// compete takes e's key at the backend, for h. It is called by the one
-// goroutine that is busy with e, and leaves e held by h or passed on. lk is new.
+// compete takes e's key at the backend, for h. It is called by the one goroutine
+// that is busy with e. It leaves e held by h, or the next in the queue busy. lk is new.
 func (l *Locker) compete(ctx context.Context, e *entry, h *hold, end time.Time, lk *heldLease) (*hold, error) {
 	for late := 1; ; late++ {
-		op := acquireOp{locker: l, entry: e, hold: h, ctx: ctx, end: end, acquisition: &lk.acquisition, late: late > 1}
+		op := acquireOp{locker: l, entry: e, hold: h, ctx: ctx, end: end, acquisition: &lk.acquisition, afterLateGrant: late > 1}
 		lease, err := op.run()
 		if e.id.kind != 0 && e.subscription != nil { // it was this acquisition's
 			e.subscription.Close()
 			e.subscription = nil
 		}
 		if err != nil {
-			defer l.stopCompeting(&op, err) // which gives up e, by whose answer op explains err
+			defer l.stopCompeting(&op, err) // after explain, which reads e.refusal
 			return nil, op.explain(err)
 		}
 		if inTime, err := l.granted(e, h, lk, lease); err != nil {
@@ -31,7 +31,7 @@ func (l *Locker) compete(ctx context.Context, e *entry, h *hold, end time.Time, 
 		} else if inTime {
 			return h, nil
 		}
-		if late > lateGrants || h.tries() || op.over() {
+		if late > maxLateGrants || h.tries() || op.callerDone() {
 			return nil, l.tooLate(e, h)
 		}
 		lk = &heldLease{}
@@ -40,14 +40,14 @@ func (l *Locker) compete(ctx context.Context, e *entry, h *hold, end time.Time, 
 
 // granted makes h the holder of e by lk, which lease was granted for. If the grant took
 // longer than the lease lasts, nothing may begin under it; nor under one that Sticky made too
-// short for a renewal. Then granted gives it back, reports false, and e stays busy.
+// short for a renewal. Then granted releases it, reports false, and e stays busy.
 func (l *Locker) granted(e *entry, h *hold, lk *heldLease, lease driver.Lease) (inTime bool, err error) {
 	now := driver.Now()
-	e.answer = nil // no other holds the key
+	e.refusal = nil // no other holds the key
 	left := lk.init(lease, e, l.tenure(lk.acquisition.TTL-h.policy.Delay), h.policy, now)
 	if left <= 0 || lk.isTooShortFor(h, left) {
-		l.discard(lk)
-		e.grantedLate()
+		l.releaseInBackground(lk)
+		e.noteLateGrant()
 		return false, nil
 	}
 	return true, l.begin(h, lk, now)
@@ -66,13 +66,13 @@ func (l *Locker) begin(h *hold, lk *heldLease, now driver.Instant) error {
 	e.rejectTriesLocked()
 	l.watchdog.addLocked(lk)
 	e.shard.mu.Unlock()
-	l.known[e.id.backend].begin(l.notes)
+	l.registrations[e.id.backend].schedule(l.notes)
 	l.watchdog.start()
 	l.watchdog.listen(lk)
 	l.listenForRecall(lk)
 	l.endOutage(e.id.backend)
 	if l.forced.Load() { // Close did not wait for this grant, and no one would renew it
-		if l.lose(lk, errClosedUnder) {
+		if l.lose(lk, errLockerClosed) {
 			_ = l.release(endedContext, lk, time.Now())
 		}
 		return ErrClosed
@@ -82,20 +82,20 @@ func (l *Locker) begin(h *hold, lk *heldLease, now driver.Instant) error {
 
 // acquireOp is one goroutine's competition for one key at the backend.
 type acquireOp struct {
-	locker      *Locker
-	entry       *entry
-	hold        *hold
-	ctx         context.Context     // the caller's
-	end         time.Time           // of the policy's wait
-	acquisition *driver.Acquisition // of the lease that it makes
-	late        bool                // a grant of it came too late: with Sticky, it asks for the whole ttl
-	reserved    *heldLease          // of an op that reserve has made
-	deadlock    error               // that its wait has found
-	untold      error               // why the engine tells it of no release
+	locker         *Locker
+	entry          *entry
+	hold           *hold
+	ctx            context.Context     // the caller's
+	end            time.Time           // of the policy's wait
+	acquisition    *driver.Acquisition // of the lease that it makes
+	afterLateGrant bool                // the last grant came too late: with Sticky, it asks for the whole ttl
+	reserved       *heldLease          // of an op that reserve has made
+	deadlock       error               // that its wait has found
+	subscribeErr   error               // why it has no subscription, and polls
 }
 
-// prepare makes op's acquisition what the backend is asked for.
-func (op *acquireOp) prepare() {
+// fillAcquisition sets what the backend is asked for.
+func (op *acquireOp) fillAcquisition() {
 	p := op.hold.policy
 	number, contested := op.locker.newNumber(op.entry)
 	*op.acquisition = driver.Acquisition{
@@ -110,10 +110,10 @@ func (op *acquireOp) prepare() {
 	tenure := op.locker.tenure(p.ttl())
 	switch {
 	case tenure == 0:
-	case p.Sticky > 0 && !op.late:
+	case p.Sticky > 0 && !op.afterLateGrant:
 		// No more tokens than the server's clock yields until the lease is over.
 		op.acquisition.TTL = min(p.ttl(), p.Sticky)
-		op.acquisition.Tokens, op.acquisition.Recall = tokensFor(min(op.acquisition.TTL, mostTokens)), true
+		op.acquisition.Tokens, op.acquisition.Recall = tokensFor(min(op.acquisition.TTL, maxTokenSpan)), true
 	case contested:
 		// A hold that gets the lease handed on needs its own ttl ahead.
 		op.acquisition.TTL += tenure
@@ -125,21 +125,21 @@ func (op *acquireOp) prepare() {
 // was held by another until the end.
 func (op *acquireOp) run() (driver.Lease, error) {
 	p := op.hold.policy
-	op.prepare()
+	op.fillAcquisition()
 	ctx, cancel := op.bounded()
 	defer cancel()
 	if op.hold.queued {
 		ctx, cancel = op.locker.untilClose(ctx)
 		defer cancel()
 	}
-	if op.over() { // the turn came as the wait ended: nothing needs to be sent
-		return nil, op.entry.heldOrAway()
+	if op.callerDone() { // the turn came as the wait ended: nothing needs to be sent
+		return nil, op.entry.heldOrOutage()
 	}
-	lease, err := op.ask(ctx)
+	lease, err := op.attempt(ctx)
 	if ttl := p.ttl() + p.Delay; op.acquisition.TTL > ttl && errors.Is(err, ErrInvalid) {
 		// The longer lease exceeds the engine's limit: ask for one that is not handed on.
 		op.acquisition.TTL, op.acquisition.Tokens = ttl, 1
-		lease, err = op.askAgain(ctx)
+		lease, err = op.attemptAgain(ctx)
 	}
 	if !isHeld(err) {
 		return lease, err
@@ -158,8 +158,8 @@ func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) 
 	e.placed = true
 	e.shard.mu.Lock()
 	e.competing = &contender{hold: op.hold, since: monotonic()}
-	e.noteLocked(err)
-	e.competesLocked(true)
+	e.noteRefusalLocked(err)
+	e.setWaitingLocked(true)
 	e.rejectTriesLocked()
 	e.shard.mu.Unlock()
 	op.hold.observeWaiting(op.ctx, e.id.key)
@@ -182,15 +182,15 @@ func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) 
 				return nil, err
 			}
 		}
-		if op.over() { // together with a notice
+		if op.callerDone() { // together with a notice
 			return nil, err
 		}
 		var lease driver.Lease
-		lease, err = op.askAgain(ctx)
+		lease, err = op.attemptAgain(ctx)
 		if !isHeld(err) {
 			return lease, err
 		}
-		e.note(err)
+		e.noteRefusal(err)
 		due = time.Now().Add(pollAfter(err))
 	}
 }
@@ -208,7 +208,7 @@ func (op *acquireOp) subscribe(ctx context.Context, due time.Time) (fresh bool) 
 	defer cancel()
 	s, err := n.Subscribe(ctx, op.acquisition)
 	if err == nil || ctx.Err() == nil { // else it says only that ctx has ended
-		op.untold = err
+		op.subscribeErr = err
 	}
 	if err != nil {
 		return false
@@ -225,8 +225,8 @@ func (op *acquireOp) bounded() (context.Context, context.CancelFunc) {
 	return context.WithDeadline(op.ctx, op.end)
 }
 
-// over reports whether the caller has stopped waiting. It reads the clock because a
+// callerDone reports whether the caller has stopped waiting. It reads the clock because a
 // timer may not have fired yet.
-func (op *acquireOp) over() bool {
+func (op *acquireOp) callerDone() bool {
 	return op.ctx.Err() != nil || !op.end.IsZero() && !time.Now().Before(op.end)
 }

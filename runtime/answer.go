@@ -8,93 +8,93 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// answerLimit is for how long the answer counts that another holds the key, if the engine gives
-// none after it. Each waiter asks once in pollLimit, so an older one says that the engine has been
-// silent for two seconds.
+// answerLimit is for how long the engine's answer counts that another holds the key. A waiter
+// asks once in pollLimit, so after this time the engine has been silent for two seconds.
 const answerLimit = 3 * pollLimit
 
-// heldAnswer is what waiters know of an engine where another process holds the key.
-type heldAnswer struct {
-	err error         // the last answer that named the holder, or the first one
+// engineRefusal is the engine's answer that another process holds the key.
+type engineRefusal struct {
+	err error         // the last answer that named the holder, else the first one
 	at  time.Duration // of the last answer, by monotonic
 }
 
 // contender is the call that waits at the engine. The shard's mutex guards it.
 type contender struct {
-	hold  *hold
-	since time.Duration // by monotonic
-	told  error         // last: another holds the key, or the engine is away
+	hold        *hold
+	since       time.Duration // by monotonic
+	lastRefusal error         // another holds the key, or the engine is unavailable
 }
 
-// note is noteLocked under the mutex.
-func (e *entry) note(err error) {
+// noteRefusal is noteRefusalLocked under the mutex.
+func (e *entry) noteRefusal(err error) {
 	e.shard.mu.Lock()
 	defer e.shard.mu.Unlock()
-	e.noteLocked(err)
+	e.noteRefusalLocked(err)
 }
 
-// noteLocked takes down err, which the one that competes was told, as an answer if it is one.
-func (e *entry) noteLocked(err error) {
-	e.competing.told = err
+// noteRefusalLocked keeps err, by which an attempt was refused. An outage is no answer about
+// the key.
+func (e *entry) noteRefusalLocked(err error) {
+	e.competing.lastRefusal = err
 	switch now := monotonic(); {
-	case isAway(err):
-	case e.answer == nil || heldError(err).Holder != "":
-		e.answer = &heldAnswer{err: err, at: now}
+	case isOutage(err):
+	case e.refusal == nil || heldError(err).Holder != "":
+		e.refusal = &engineRefusal{err: err, at: now}
 	default:
-		e.answer.at = now
+		e.refusal.at = now
 	}
 }
 
-// askLocked notes that the engine is asked for the key. Of requests that were cut off, the
-// first one counts.
-func (e *entry) askLocked() {
-	if e.asked == 0 {
-		e.asked = monotonic()
+// noteRequestLocked notes that the engine is asked for the key. Of several requests without an
+// answer the first one counts.
+func (e *entry) noteRequestLocked() {
+	if e.unansweredSince == 0 {
+		e.unansweredSince = monotonic()
 	}
 }
 
-// ask asks the engine. It notes an answer that is no lease.
-func (op *acquireOp) ask(ctx context.Context) (driver.Lease, error) {
+// attempt asks the engine for the lease, and notes when that was refused.
+func (op *acquireOp) attempt(ctx context.Context) (driver.Lease, error) {
 	lease, err := op.entry.backend.Acquire(ctx, op.acquisition)
 	if err != nil {
-		op.entry.heard(err)
+		op.entry.noteAnswer(err)
 	}
 	return lease, err
 }
 
-// askAgain is ask for a call behind which others may wait.
-func (op *acquireOp) askAgain(ctx context.Context) (driver.Lease, error) {
+// attemptAgain is attempt for a call behind which others may wait.
+func (op *acquireOp) attemptAgain(ctx context.Context) (driver.Lease, error) {
 	e := op.entry
 	e.shard.mu.Lock()
-	e.askLocked()
+	e.noteRequestLocked()
 	e.shard.mu.Unlock()
-	return op.ask(ctx)
+	return op.attempt(ctx)
 }
 
-// grantedLate notes that the engine has answered, and is asked once more.
-func (e *entry) grantedLate() {
+// noteLateGrant notes that the engine has answered, and is asked once more.
+func (e *entry) noteLateGrant() {
 	e.shard.mu.Lock()
 	defer e.shard.mu.Unlock()
-	e.asked = monotonic()
+	e.unansweredSince = monotonic()
 }
 
-// heard notes that the engine has answered by err, unless that is no answer.
-func (e *entry) heard(err error) {
-	if isContextError(err) || isAway(err) || errors.Is(err, ErrIndeterminate) {
+// noteAnswer notes that the engine has answered, unless err says that it has not.
+func (e *entry) noteAnswer(err error) {
+	if isContextError(err) || isOutage(err) || errors.Is(err, ErrIndeterminate) {
 		return
 	}
 	e.shard.mu.Lock()
 	defer e.shard.mu.Unlock()
-	e.asked = 0
+	e.unansweredSince = 0
 }
 
-// awayLocked returns why nobody knows whether another holds the key: the one that competes was
-// told so last, or the engine has not answered for answerLimit.
-func (e *entry) awayLocked() error {
-	if c := e.competing; c != nil && isAway(c.told) {
-		return c.told
+// outageLocked returns an error if nobody knows whether another holds the key: the last attempt
+// found the engine unavailable, or the engine has not answered for answerLimit.
+func (e *entry) outageLocked() error {
+	if c := e.competing; c != nil && isOutage(c.lastRefusal) {
+		return c.lastRefusal
 	}
-	if e.state == busy && e.asked != 0 && monotonic()-e.asked > answerLimit {
+	if e.state == busy && e.unansweredSince != 0 && monotonic()-e.unansweredSince > answerLimit {
 		return errSilent
 	}
 	return nil
@@ -103,27 +103,28 @@ func (e *entry) awayLocked() error {
 // refusalLocked is what a Try is told while another call of this process waits at the engine or
 // holds the key.
 func (e *entry) refusalLocked() error {
-	if away := e.awayLocked(); away != nil {
-		return withoutContext(ErrUnavailable, away)
+	if outage := e.outageLocked(); outage != nil {
+		return withoutContext(ErrUnavailable, outage)
 	}
 	return because(ErrNotAcquired, errHeld)
 }
 
-// held returns the answer, to op or to the waiter before it, by which another holds the key.
-func (op *acquireOp) held() error {
-	a := op.entry.answer
+// recentRefusal returns the engine's last answer, to op or to the waiter before it, that another
+// holds the key; nil if that is older than answerLimit.
+func (op *acquireOp) recentRefusal() error {
+	a := op.entry.refusal
 	if a == nil || monotonic()-a.at > answerLimit {
 		return nil
 	}
 	return a.err
 }
 
-// heldOrAway returns why a call that is busy with e, and has not asked the engine, does not get it.
-func (e *entry) heldOrAway() error {
+// heldOrOutage returns the error of a call that is busy with e, and ended before it asked the engine.
+func (e *entry) heldOrOutage() error {
 	e.shard.mu.Lock()
 	defer e.shard.mu.Unlock()
-	if away := e.awayLocked(); away != nil {
-		return away
+	if outage := e.outageLocked(); outage != nil {
+		return outage
 	}
 	return errHeld
 }

@@ -13,7 +13,7 @@ const (
 	taskTimeout = time.Second            // of one try
 	taskFirst   = 20 * time.Millisecond  // wait after the first failure, then doubled
 	taskLongest = 500 * time.Millisecond // the longest wait between two tries
-	tasksAtOnce = 32                     // of one backend that have failed: more would burden an engine that comes back
+	tasksAtOnce = 32                     // tries of tasks of one backend that have failed: more would burden an engine that comes back
 
 	// placeLimit is the longest that a place in an engine's queue lasts: see driver.Acquisition.
 	placeLimit = 10 * time.Second
@@ -23,7 +23,7 @@ const (
 // is done or the lease it is about has ended by itself. Each has a goroutine, which lives until then.
 type cleanup struct {
 	mu      sync.Mutex
-	retries map[string]chan struct{} // room for those that try again; by the backend's name
+	retries map[string]chan struct{} // a semaphore for tasks that try again, by the backend's name
 	left    int                      // tasks that are not done
 	dropped int                      // not done when Close had no time left
 	done    chan struct{}            // closed when none is left; nil while there is none
@@ -46,42 +46,42 @@ func (c *cleanup) add(backend string, ttl time.Duration, do func(context.Context
 	if c.left++; c.done == nil {
 		c.done = make(chan struct{})
 	}
-	room := c.retries[backend]
-	if room == nil {
-		room = make(chan struct{}, tasksAtOnce)
-		c.retries[backend] = room
+	slots := c.retries[backend]
+	if slots == nil {
+		slots = make(chan struct{}, tasksAtOnce)
+		c.retries[backend] = slots
 	}
 	end := time.Now().Add(ttl + taskTimeout)
-	go func() { c.finish(c.run(do, end, room)) }()
+	go func() { c.finish(c.run(do, end, slots)) }()
 }
 
 // run calls do until it succeeds or end has passed. It reports false if Close has run out of
 // time before.
-func (c *cleanup) run(do func(context.Context) error, end time.Time, room chan struct{}) bool {
-	failed := c.fails(do, end)
-	for backoff := taskFirst; failed; backoff = min(2*backoff, taskLongest) {
+func (c *cleanup) run(do func(context.Context) error, end time.Time, slots chan struct{}) bool {
+	again := c.tryOnce(do, end)
+	for backoff := taskFirst; again; backoff = min(2*backoff, taskLongest) {
 		select {
 		case <-time.After(backoff - rand.N(backoff/4)):
 		case <-c.ctx.Done():
 			return false
 		}
 		select {
-		case room <- struct{}{}:
+		case slots <- struct{}{}:
 		case <-c.ctx.Done():
 			return false
 		}
-		failed = c.fails(do, end)
-		<-room
+		again = c.tryOnce(do, end)
+		<-slots
 	}
 	return true
 }
 
-// fails calls do once, and reports whether it is to be called again.
-func (c *cleanup) fails(do func(context.Context) error, end time.Time) bool {
+// tryOnce calls do once, and reports whether it is to be called again.
+func (c *cleanup) tryOnce(do func(context.Context) error, end time.Time) bool {
 	ctx, cancel := context.WithTimeout(c.ctx, taskTimeout)
 	defer cancel()
 	answer := make(chan error)
-	go func() { answer <- do(ctx) }() // the stack that it needs is not kept until the next try
+	go func() { answer <- do(ctx) }() // so that its stack is not kept until the next try
 	return <-answer != nil && !time.Now().After(end)
 }
 

@@ -32,8 +32,8 @@ func (l *Locker) Close(ctx context.Context) error {
 	}
 	l.unclosed.Stop()
 	defer close(l.done)
-	l.rejectWaiters() // first, so that nobody takes the turn of one that shut ends
-	l.shut()
+	l.rejectWaiters() // first, so that nobody takes the turn of a waiter that beginClose ends
+	l.beginClose()
 	err := l.awaitIdle(ctx)
 	if err != nil {
 		l.loseAll()
@@ -44,7 +44,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	}
 	l.watchdog.halt()
 	var ends sync.WaitGroup
-	for _, r := range l.known { // at once: each engine may be silent
+	for _, r := range l.registrations { // at once: each engine may be silent
 		ends.Go(func() { r.end(ctx) })
 	}
 	ends.Wait()
@@ -59,7 +59,7 @@ func (l *Locker) Close(ctx context.Context) error {
 // untilClose returns ctx, ending when Close begins.
 func (l *Locker) untilClose(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(l.open, cancel)
+	stop := context.AfterFunc(l.openCtx, cancel)
 	return ctx, func() { stop(); cancel() }
 }
 
@@ -71,7 +71,7 @@ func (l *Locker) awaitIdle(ctx context.Context) error {
 		case <-l.idle:
 		case <-ctx.Done():
 			if n := l.active(); n > 0 {
-				return &Error{Op: "close", Err: fmt.Errorf("%s: %w", l.left(n), ctx.Err())}
+				return &Error{Op: "close", Err: fmt.Errorf("%s: %w", l.describeLeft(n), ctx.Err())}
 			}
 		}
 	}
@@ -96,7 +96,7 @@ func (l *Locker) rejectWaiters() {
 		}
 		s.mu.Unlock()
 		for _, lk := range kept {
-			l.giveUp(lk)
+			l.freeIfIdleOver(lk)
 		}
 	}
 }
@@ -109,7 +109,7 @@ func (l *Locker) heldLeases() (all []*heldLease, holds int64) {
 		for _, e := range s.entries {
 			if e.lease != nil {
 				all = append(all, e.lease)
-				holds += 1 + int64(len(e.lease.also))
+				holds += 1 + int64(len(e.lease.sharers))
 			}
 		}
 		s.mu.Unlock()
@@ -123,8 +123,8 @@ func (l *Locker) loseAll() {
 	l.forced.Store(true)
 	all, _ := l.heldLeases()
 	for _, lk := range all {
-		if l.lose(lk, errClosedUnder) && lk.delay == 0 {
-			l.discard(lk)
+		if l.lose(lk, errLockerClosed) && lk.delay == 0 {
+			l.releaseInBackground(lk)
 		}
 	}
 }
@@ -132,12 +132,12 @@ func (l *Locker) loseAll() {
 // namedLocks is how many of the locks that were still held an error names.
 const namedLocks = 5
 
-// left says what the n are that active has counted, for an error: it names the keys that are
-// held and their methods.
-func (l *Locker) left(n int64) string {
+// describeLeft describes the n acquires and holds that are left, for an error: it names the keys
+// that are held and their methods.
+func (l *Locker) describeLeft(n int64) string {
 	all, holds := l.heldLeases()
 	if holds == 0 {
-		return counted(n, "acquire or release was", "acquires or releases were") + " still under way"
+		return plural(n, "acquire or release was", "acquires or releases were") + " still under way"
 	}
 	var names []string
 	for _, lk := range all {
@@ -151,15 +151,15 @@ func (l *Locker) left(n int64) string {
 		}
 		names = append(names, name)
 	}
-	text := fmt.Sprintf("%s still held (%s)", counted(holds, "lock was", "locks were"), strings.Join(names, ", "))
+	text := fmt.Sprintf("%s still held (%s)", plural(holds, "lock was", "locks were"), strings.Join(names, ", "))
 	if n > holds {
-		text += " and " + counted(n-holds, "acquire or release", "acquires or releases") + " under way"
+		text += " and " + plural(n-holds, "acquire or release", "acquires or releases") + " under way"
 	}
 	return text
 }
 
-// counted returns n and what there are so many of.
-func counted(n int64, one, many string) string {
+// plural returns n and what there are so many of.
+func plural(n int64, one, many string) string {
 	if n == 1 {
 		many = one
 	}

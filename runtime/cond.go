@@ -30,8 +30,8 @@ type Cond struct {
 const conditionPrefix = "lockgen:condition:"
 
 var (
-	errGivenUp = errors.New("given up while the method waits for a condition")
-	errNotBack = errors.New("not had again after the wait for a condition")
+	errGivenUp    = errors.New("given up while the method waits for a condition")
+	errNotRetaken = errors.New("not had again after the wait for a condition")
 )
 
 // NewCond returns the condition of the lock on key. backend is the name of the backend that
@@ -66,16 +66,16 @@ func NewCond(l *Locker, key string, backend ...string) *Cond {
 // If ctx ends, Wait takes the lock again and returns the context's error. That blocks until
 // the lock is free or the context of the locked method has ended, 100 ms longer at most;
 // if the lock can't be had by then, or was lost before, the error wraps [ErrLost] and the
-// method's context ends; a call that Wait had heard goes to the next. Under other locks that
-// may be a deadlock, and the error wraps [ErrDeadlock] too; while Wait waits for its call, who
-// wants one of those waits as well. [ErrInvalid] says that ctx does not own the lock. After any
+// method's context ends; a call that Wait had heard goes to the next. Under other locks, which
+// the call keeps while it waits, that may be a deadlock, and the error wraps [ErrDeadlock]
+// too. [ErrInvalid] says that ctx does not own the lock. After any
 // other error, such as [ErrUnavailable], the lock is held: it was not given up, or was taken again.
 func (c *Cond) Wait(ctx context.Context) error {
 	f, err := c.owner(ctx)
 	if err != nil {
 		return c.fail("wait", err)
 	}
-	w, err := c.enlist(ctx)
+	w, err := c.enqueue(ctx)
 	if err != nil {
 		return c.fail("wait", err)
 	}
@@ -88,7 +88,7 @@ func (c *Cond) Wait(ctx context.Context) error {
 	s := c.locker.shard(c.key)
 	s.active.Add(1) // Close waits for this call also if the method returns meanwhile
 	defer c.locker.leave(s)
-	if err := c.takeAgain(f, owned(ctx), s, old); err != nil {
+	if err := c.retake(f, owned(ctx), s, old); err != nil {
 		if called == nil {
 			w.passOn()
 		}
@@ -157,8 +157,8 @@ type condWaiter struct {
 	held error // by which the engine said that it stands in the queue
 }
 
-// enlist has the engine note that one waits.
-func (c *Cond) enlist(ctx context.Context) (*condWaiter, error) {
+// enqueue puts a waiter into the engine's queue of the condition.
+func (c *Cond) enqueue(ctx context.Context) (*condWaiter, error) {
 	a, l := c.acquisition(), c.locker
 	e := &entry{id: entryID{backend: c.backend, key: a.Key, kind: driver.Condition}, shard: l.shard(a.Key), backend: l.backend(c.backend)}
 	e.waitQueue = &e.ownQueue
@@ -167,8 +167,8 @@ func (c *Cond) enlist(ctx context.Context) (*condWaiter, error) {
 	if w.held = err; isHeld(err) {
 		return w, nil
 	}
-	if err == nil { // called before it has waited: an earlier attempt has stood there
-		w.heard(lease)
+	if err == nil { // called before it has waited: an earlier attempt stood in the queue
+		w.acknowledge(lease)
 		return nil, errors.New("the engine has called one that did not wait")
 	}
 	w.leave()
@@ -182,7 +182,7 @@ func (w *condWaiter) wait(ctx context.Context) error {
 		s.Close()
 	}
 	if err == nil {
-		w.heard(lease)
+		w.acknowledge(lease)
 		return nil
 	}
 	w.leave()
@@ -192,8 +192,8 @@ func (w *condWaiter) wait(ctx context.Context) error {
 	return w.op.explain(err)
 }
 
-// heard tells the engine that the call was heard.
-func (w *condWaiter) heard(lease driver.Lease) {
+// acknowledge tells the engine that the call was heard.
+func (w *condWaiter) acknowledge(lease driver.Lease) {
 	first, _ := lease.Tokens()
 	w.op.locker.cleanup.add(w.op.entry.id.backend, time.Second, func(ctx context.Context) error {
 		if err := lease.Release(ctx, first); !isLost(err) {
@@ -223,7 +223,7 @@ func (c *Cond) giveUp(ctx context.Context, old *hold) error {
 		return because(ErrLost, old.lostCause())
 	}
 	now := time.Now()
-	err := c.locker.pass(ctx, old, now)
+	err := c.locker.handOnOrFree(ctx, old, now)
 	if cause := old.lostCause(); cause != errGivenUp {
 		return because(ErrLost, cause)
 	}
@@ -236,9 +236,9 @@ func (c *Cond) giveUp(ctx context.Context, old *hold) error {
 	return nil
 }
 
-// takeAgain takes the lock for f and the frames around it, which had it as old. Meanwhile the
+// retake takes the lock for f and the frames around it, which had it as old. Meanwhile the
 // call holds the other locks of the chain of innermost.
-func (c *Cond) takeAgain(f, innermost *frame, s *shard, old *hold) error {
+func (c *Cond) retake(f, innermost *frame, s *shard, old *hold) error {
 	p := *old.policy
 	p.Try, p.Wait, p.Queue = false, 0, 0
 	method := old.method.Load()
@@ -248,7 +248,7 @@ func (c *Cond) takeAgain(f, innermost *frame, s *shard, old *hold) error {
 		defer cancel()
 		again = bounded
 	}
-	l, called := c.locker, c.locker.observedSince()
+	l, called := c.locker, c.locker.nowIfObserved()
 	first := f.outermost()
 	if first.closed.Load() {
 		return errReturned
@@ -258,14 +258,14 @@ func (c *Cond) takeAgain(f, innermost *frame, s *shard, old *hold) error {
 	}
 	h, err := l.take(again, innermost, s, &p, c.key, time.Time{})
 	if err != nil {
-		old.lost.Store(&errNotBack)
-		old.endLost(errNotBack)
-		return because(errNotBack, l.reject(again, &p, c.key, called, err))
+		old.lost.Store(&errNotRetaken)
+		old.endLost(errNotRetaken)
+		return because(errNotRetaken, l.reject(again, &p, c.key, called, err))
 	}
 	for g := f; g != nil; g = g.outer {
 		g.current.CompareAndSwap(old, h)
 	}
-	h.begin(method)
+	h.setMethod(method)
 	l.observeHold(again, h, called)
 	if first.closed.Load() { // the release may have found old: nobody else gives h back
 		_ = c.giveUp(endedContext, h)

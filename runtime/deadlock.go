@@ -15,8 +15,8 @@ const (
 	// wait can end at all.
 	deadlockAfter = 500 * time.Millisecond
 
-	// noteAfter is how long it waits until it tells other processes of its wait. The last call
-	// of a cycle has then been seen by those that look every lookEvery when it looks itself.
+	// noteAfter is how long it waits until it tells other processes of its wait. Those that
+	// look every lookEvery have read its note by the time that it looks itself.
 	noteAfter = deadlockAfter - lookEvery
 )
 
@@ -25,12 +25,12 @@ const (
 // until it comes back to the first, none of them goes on by itself. What other processes hold
 // is known by their notes at the engine: see waitnote.go.
 type nestedWaits struct {
-	mu      sync.Mutex
-	holding map[string]map[*nestedWait]struct{} // by each key, with its prefix, that the waiting chain holds
+	mu        sync.Mutex
+	byHeldKey map[string]map[*nestedWait]struct{} // by each key, with its prefix, that the waiting call holds
 }
 
 func newNestedWaits() *nestedWaits {
-	return &nestedWaits{holding: map[string]map[*nestedWait]struct{}{}}
+	return &nestedWaits{byHeldKey: map[string]map[*nestedWait]struct{}{}}
 }
 
 var waitsOfProcess = newNestedWaits()
@@ -46,7 +46,7 @@ type nestedWait struct {
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 	err     error     // ErrDeadlock, if it is the one of the cycle that gives up
-	note    *waitNote // what the engine is told of it; nil before noteAfter, and where it is not told
+	note    *waitNote // the note at the engine; nil before noteAfter, and if there is none
 }
 
 // waitNested notes that a call under chain begins to wait for key at b, under p. The context that
@@ -62,10 +62,10 @@ func (l *Locker) waitNested(ctx context.Context, chain *frame, p *Policy, b driv
 	defer all.mu.Unlock()
 	for f := chain; f != nil; f = f.outer {
 		if at, ok := f.hold().fullKey(); ok {
-			if all.holding[at] == nil {
-				all.holding[at] = map[*nestedWait]struct{}{}
+			if all.byHeldKey[at] == nil {
+				all.byHeldKey[at] = map[*nestedWait]struct{}{}
 			}
-			all.holding[at][w] = struct{}{}
+			all.byHeldKey[at][w] = struct{}{}
 		}
 	}
 	w.timer = time.AfterFunc(noteAfter, w.watch)
@@ -80,8 +80,8 @@ func (h *hold) fullKey() (string, bool) {
 	return h.locker.prefix + h.entry.id.key, true
 }
 
-// shown is the key without the prefix.
-func (w *nestedWait) shown() string { return strings.TrimPrefix(w.key, w.locker.prefix) }
+// displayKey is the key without the prefix.
+func (w *nestedWait) displayKey() string { return strings.TrimPrefix(w.key, w.locker.prefix) }
 
 // end ends the wait. It returns ErrDeadlock if the call has to give up, else nil.
 func (w *nestedWait) end() error {
@@ -97,7 +97,7 @@ func (w *nestedWait) end() error {
 }
 
 func (w *nestedWait) forgetLocked() {
-	holding := w.locker.waits.holding
+	holding := w.locker.waits.byHeldKey
 	for f := w.chain; f != nil; f = f.outer {
 		if at, ok := f.hold().fullKey(); ok {
 			delete(holding[at], w)
@@ -116,7 +116,7 @@ func (w *nestedWait) giveUpLocked(cycle error) {
 	w.cancel(w.err)
 }
 
-// watch tells of w, and at deadlockAfter looks for a cycle through it, and again as long as w
+// watch puts notes on w, and from deadlockAfter on looks for a cycle through it as long as w
 // waits: in this process, and then in the notes of others.
 func (w *nestedWait) watch() {
 	if !w.beginWatch() {
@@ -134,10 +134,10 @@ func (w *nestedWait) watch() {
 		}
 		pause := deadlockAfter
 		switch {
-		case w.lookHere():
+		case w.lookLocally():
 			return
 		case w.note != nil:
-			pause = w.lookBeyond()
+			pause = w.lookRemotely()
 		}
 		look = time.After(pause)
 	}
@@ -154,8 +154,8 @@ func (w *nestedWait) beginWatch() bool {
 	return true
 }
 
-// lookHere reports whether w is over, which it is if it is one of a cycle in this process.
-func (w *nestedWait) lookHere() bool {
+// lookLocally gives w up if it is in a cycle of this process. It reports whether w is over.
+func (w *nestedWait) lookLocally() bool {
 	w.locker.waits.mu.Lock()
 	defer w.locker.waits.mu.Unlock()
 	if w.ctx.Err() != nil {
@@ -163,7 +163,7 @@ func (w *nestedWait) lookHere() bool {
 	}
 	cycle := w.pathLocked(w, map[*nestedWait]bool{})
 	if cycle != nil {
-		w.giveUpLocked(errorOf(cycle))
+		w.giveUpLocked(localCycleError(cycle))
 	}
 	return cycle != nil
 }
@@ -171,7 +171,7 @@ func (w *nestedWait) lookHere() bool {
 // pathLocked returns the waits that lead from w to goal, w first, or nil.
 func (w *nestedWait) pathLocked(goal *nestedWait, visited map[*nestedWait]bool) []*nestedWait {
 	visited[w] = true
-	for next := range w.locker.waits.holding[w.key] {
+	for next := range w.locker.waits.byHeldKey[w.key] {
 		if next != goal && visited[next] || !next.blocks(w) {
 			continue
 		}
@@ -208,15 +208,15 @@ func (h *hold) kindNow() driver.Kind {
 	return h.policy.kind()
 }
 
-// errorOf tells a cycle in words.
-func errorOf(cycle []*nestedWait) error {
+// localCycleError tells a cycle in words.
+func localCycleError(cycle []*nestedWait) error {
 	var b strings.Builder
 	b.WriteString("calls of this process wait for each other: this one")
 	for i, w := range cycle {
 		if i > 0 {
 			fmt.Fprintf(&b, ", which %s holds; that", cycle[i].policy.label())
 		}
-		fmt.Fprintf(&b, " holds %s and waits for %s", strings.Join(w.chain.keys(), ", "), w.shown())
+		fmt.Fprintf(&b, " holds %s and waits for %s", strings.Join(w.chain.keys(), ", "), w.displayKey())
 	}
 	b.WriteString(", which this one holds")
 	return fmt.Errorf("%s; take the locks in one order, or together by AcquireAll", b.String())

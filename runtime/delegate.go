@@ -119,9 +119,9 @@ func (h *hold) delegate() delegatedHold {
 	return d
 }
 
-// entersBy reports whether a call by l may enter h again: it is l's, or was delegated to a
+// canBeEnteredBy reports whether a call by l may enter h again: it is l's, or was delegated to a
 // Locker with the same prefix.
-func (h *hold) entersBy(l *Locker) bool {
+func (h *hold) canBeEnteredBy(l *Locker) bool {
 	if h.locker != nil {
 		return h.locker == l
 	}
@@ -178,7 +178,7 @@ func Extract(ctx context.Context, c Carrier, k *Keyring) (context.Context, *Hold
 	if err != nil {
 		return fail(err)
 	}
-	stay := &delegatedStay{keyring: k, until: driver.At(now).Add(left), method: &methodContext{caller: ctx}}
+	stay := &delegatedCall{keyring: k, until: driver.At(now).Add(left), method: &methodContext{caller: ctx}}
 	held, err := stay.enter(owned(ctx), d)
 	if err != nil {
 		stay.end(err)
@@ -231,8 +231,8 @@ func (d *delegation) left(now time.Time, skew time.Duration) (time.Duration, err
 	return left, nil
 }
 
-// delegatedStay is one callee inside the holds of one delegation.
-type delegatedStay struct {
+// delegatedCall is one callee inside the holds of one delegation.
+type delegatedCall struct {
 	keyring *Keyring
 	until   driver.Instant
 	method  *methodContext
@@ -242,7 +242,7 @@ type delegatedStay struct {
 
 // delegatedLease is the lease of a hold that is the caller's.
 type delegatedLease struct {
-	*delegatedStay
+	*delegatedCall
 	of *delegatedHold
 }
 
@@ -252,27 +252,27 @@ func (l *delegatedLease) Renew(context.Context, time.Duration) error   { return 
 func (l *delegatedLease) Release(_ context.Context, last uint64) error { return driver.ErrLost }
 
 // enter enters the holds of d, the outermost first, as all callers do.
-func (s *delegatedStay) enter(outer *frame, d *delegation) (*Hold, error) {
+func (s *delegatedCall) enter(outer *frame, d *delegation) (*Hold, error) {
 	s.watch()
 	all := &Hold{frame: outer, method: s.method}
 	for i := range d.Holds {
 		one, err := s.enterOne(&d.Holds[i])
 		if err != nil {
-			releaseAll(endedContext, all.rest, nil)
+			releaseAll(endedContext, all.holds, nil)
 			return nil, err
 		}
 		all.add(one)
 	}
 	held := all
-	if len(all.rest) == 1 {
-		held = all.rest[0]
+	if len(all.holds) == 1 {
+		held = all.holds[0]
 	}
 	held.frame.several = d.Several
 	held.frame.ctx = &ownedContext{Context: s.method, frame: held.frame}
 	return held, nil
 }
 
-func (s *delegatedStay) enterOne(d *delegatedHold) (*Hold, error) {
+func (s *delegatedCall) enterOne(d *delegatedHold) (*Hold, error) {
 	in := s.keyring.use(d.ID)
 	if err := in.frame.slot().enter(s.method, defaultPolicy, time.Time{}); err != nil {
 		s.keyring.unuse(d.ID)
@@ -297,7 +297,7 @@ func (s *delegatedStay) enterOne(d *delegatedHold) (*Hold, error) {
 
 // watch ends the context when the delegation is over. It looks now and then, because
 // timers stand still while the machine sleeps.
-func (s *delegatedStay) watch() {
+func (s *delegatedCall) watch() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.timer = time.AfterFunc(min(s.until.Left(), noticeSleep), func() {
@@ -312,7 +312,7 @@ func (s *delegatedStay) watch() {
 }
 
 // end ends the context, because the callee has returned or could not enter.
-func (s *delegatedStay) end(cause error) {
+func (s *delegatedCall) end(cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.timer.Stop()

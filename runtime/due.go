@@ -10,12 +10,12 @@ import (
 
 // round is one look of the watchdog at what is due.
 type round struct {
-	clock time.Time // when it began
-	now   driver.Instant
-	over  []*heldLease
-	idle  []*heldLease            // that nobody uses any more, to be freed
-	renew map[string][]*heldLease // by backend
-	dues  [shards]driver.Instant  // when the first lease of each shard is due next
+	clock    time.Time // when it began
+	now      driver.Instant
+	over     []*heldLease
+	idle     []*heldLease            // that nobody uses any more, to be freed
+	renew    map[string][]*heldLease // by backend
+	firstDue [shards]driver.Instant  // when the first lease of each shard is due
 }
 
 // never is when nothing is due.
@@ -28,7 +28,7 @@ func (r *round) takeDue(s *shard, i int) {
 	for len(s.leases) > 0 && !r.now.Before(s.leases[0].due) {
 		r.takeLocked(s.leases[0])
 	}
-	r.dues[i] = s.leases.due()
+	r.firstDue[i] = s.leases.due()
 }
 
 // takeLocked notes what is to be done about lk, the first of its heap, and sets when it
@@ -42,7 +42,7 @@ func (r *round) takeLocked(lk *heldLease) {
 		return
 	}
 	if lk.idleIsOverLocked(r.now) {
-		lk.entry.retireLocked()
+		lk.entry.endIdleLeaseLocked()
 		r.idle = append(r.idle, lk)
 		return
 	}
@@ -77,14 +77,14 @@ func (r *round) fillUp(l *Locker) bool {
 		return false
 	}
 	r.takeLocked(lk)
-	r.dues[i] = s.leases.due()
+	r.firstDue[i] = s.leases.due()
 	return true
 }
 
 // first returns the shard whose first lease is due before all others.
 func (r *round) first() (first int) {
-	for i, due := range r.dues {
-		if due.Before(r.dues[first]) {
+	for i, due := range r.firstDue {
+		if due.Before(r.firstDue[first]) {
 			first = i
 		}
 	}

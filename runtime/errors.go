@@ -97,12 +97,12 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // Why a lock is no longer held; wrapped in ErrLost.
 var (
-	errLeaseOver   = errors.New("its lease is over")
-	errNoAnswer    = errors.New("its lease is over; a renewal has had no answer yet")
-	errNotOwner    = errors.New("the engine answered that this process no longer owns it")
-	errClosedUnder = errors.New("the Locker was closed")
-	errReturned    = errors.New("the locked method has returned")
-	errOutlived    = errors.New("the method outlived the call that held the lock for it")
+	errLeaseOver    = errors.New("its lease is over")
+	errNoAnswer     = errors.New("its lease is over; a renewal has had no answer yet")
+	errNotOwner     = errors.New("the engine answered that this process no longer owns it")
+	errLockerClosed = errors.New("the Locker was closed")
+	errReturned     = errors.New("the locked method has returned")
+	errOutlived     = errors.New("the method outlived the call that held the lock for it")
 
 	errNested = because(ErrDeadlock, errors.New("this call chain holds the key already; say reentrant in the inner directive, or do not nest"))
 
@@ -132,26 +132,26 @@ func (op *acquireOp) explain(err error) error {
 		return op.deadlock
 	}
 	ended := op.ctx.Err()
-	held := op.held()
-	away := isAway(err)
-	if over := op.over(); isHeld(err) || isContextError(err) {
+	held := op.recentRefusal()
+	outage := isOutage(err)
+	if over := op.callerDone(); isHeld(err) || isContextError(err) {
 		switch {
-		case !over && (op.hold.waited || op.hold.queued) && op.locker.open.Err() != nil:
+		case !over && (op.hold.waited || op.hold.queued) && op.locker.openCtx.Err() != nil:
 			return ErrClosed
-		case over && (away || !isHeld(err)) && held != nil:
+		case over && (outage || !isHeld(err)) && held != nil:
 			// The last attempt was cut short. One before it was answered, maybe that of the
 			// goroutine whose turn this one has taken over: the engine is there and another
 			// holds the key.
-			err, away = held, false
+			err, outage = held, false
 		}
 	}
 	switch {
-	case away:
+	case outage:
 		return because(ErrUnavailable, endedBy(op.ctx, ErrUnavailable, err))
 	case isHeld(err) && ended != nil:
-		return op.polled(naming(ctxEnded(op.ctx), err, held))
+		return op.withSubscribeErr(withHolder(ctxEnded(op.ctx), err, held))
 	case isHeld(err) && !op.hold.tries():
-		return op.polled(naming(waitOver(op.hold.policy), err, held))
+		return op.withSubscribeErr(withHolder(waitOver(op.hold.policy), err, held))
 	case isHeld(err):
 		return because(ErrNotAcquired, err)
 	}
@@ -163,7 +163,7 @@ func (op *acquireOp) explain(err error) error {
 	if err = driver.Locate(op.entry.backend, err); errors.Is(err, ErrIndeterminate) {
 		return because(ErrIndeterminate, endedBy(op.ctx, ErrIndeterminate, err))
 	}
-	if op.locker.open.Err() != nil { // what was under way may have been cut
+	if op.locker.openCtx.Err() != nil { // Close may have cut the attempt short
 		return because(ErrClosed, endedBy(op.ctx, ErrClosed, err))
 	}
 	return because(ErrUnavailable, endedBy(op.ctx, ErrUnavailable, err))
@@ -171,7 +171,7 @@ func (op *acquireOp) explain(err error) error {
 
 // tooLate ends a competition whose grants came too late, and returns its error.
 func (l *Locker) tooLate(e *entry, h *hold) error {
-	l.next(e)
+	l.wakeNext(e)
 	length, item := h.policy.ttl(), "ttl"
 	if sticky := h.policy.Sticky; h.tries() && sticky > 0 && sticky < length {
 		length, item = sticky, "sticky"
@@ -180,9 +180,9 @@ func (l *Locker) tooLate(e *entry, h *hold) error {
 		" was over when its grant arrived; a longer "+item+" is needed"))
 }
 
-// endedBy returns err, which is of kind, such that it matches a context's error exactly when
-// the caller's has ended: the wait of the policy is a deadline too, and none of the
-// caller's, and so are a client library's own.
+// endedBy returns err, which is of kind, so that it matches a context's error if the caller's
+// context has ended, and only then. The policy's wait and a client library's timeouts are
+// deadlines too, but not the caller's.
 func endedBy(ctx context.Context, kind, err error) error {
 	switch ended := ctx.Err(); {
 	case ended == nil:
@@ -205,10 +205,9 @@ func isContextError(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// ctxEnded is what a call is told whose context ended before it had the lock. A
-// context that ended because a lock around the call was lost says that: it is
-// no matter of who holds this key. The loss of a lock that is not around it, as of another
-// call with the same context, ends it like any other cause.
+// ctxEnded returns the error of a call whose context ended before it had the lock. If the
+// context ended because a lock around the call was lost, the error says that. The loss of
+// another lock, such as one of another call with the same context, is a cause like others.
 func ctxEnded(ctx context.Context) error {
 	if cause := context.Cause(ctx); isLost(cause) && Check(ctx) != nil {
 		return &reason{kind: cause, cause: ctx.Err()}
@@ -225,9 +224,9 @@ func contextError(ctx context.Context) error {
 	return err
 }
 
-// hidden is an error that led to another one. errors.Is and errors.As find in it what others
-// have made. The sentinels of this package and of package context would say there what is
-// not so of the outer error, so they are found in its text alone.
+// hidden is the cause of another error. errors.Is and errors.As find errors of other packages
+// in it, but not the sentinels of this package and of package context: these would say of the
+// outer error what is not true. Its text has them.
 type hidden struct{ err error }
 
 func (h *hidden) Error() string { return h.err.Error() }
@@ -244,14 +243,14 @@ func (h *hidden) As(target any) bool {
 var sentinels = []error{ErrNotAcquired, ErrBusy, ErrUnavailable, ErrIndeterminate, ErrLost, ErrDeadlock, ErrConflict, ErrInvalid,
 	ErrDone, ErrNotHeld, ErrClosed, context.Canceled, context.DeadlineExceeded}
 
-// waitOver is what a call is told whose policy's wait ended before it had the lock.
+// waitOver returns the error of a call whose policy's wait ended before it had the lock.
 func waitOver(p *Policy) error {
 	return because(ErrNotAcquired, errors.New("waited "+p.Wait.String()))
 }
 
-// naming returns err with who holds the key, by the first of answers that tells it. err
-// stays in front: it is what the caller's own context or policy has to say.
-func naming(err error, answers ...error) error {
+// withHolder returns err with who holds the key, by the first of answers that names the holder.
+// The caller's own context or policy comes first in the text.
+func withHolder(err error, answers ...error) error {
 	for _, held := range answers {
 		if h := heldError(held); h != nil && h.Holder != "" && errors.Is(err, ErrNotAcquired) {
 			return &reason{kind: err, cause: held}
@@ -260,25 +259,25 @@ func naming(err error, answers ...error) error {
 	return err
 }
 
-// polled returns err, by which a wait ended, with why the engine told op of no release: who polls may
-// wait for long beside those that are told.
-func (op *acquireOp) polled(err error) error {
-	if op.untold == nil || !errors.Is(err, ErrNotAcquired) {
+// withSubscribeErr returns err, by which a wait ended, with the error of op's subscription if that
+// failed: a call that polls may wait for long beside those that are notified.
+func (op *acquireOp) withSubscribeErr(err error) error {
+	if op.subscribeErr == nil || !errors.Is(err, ErrNotAcquired) {
 		return err
 	}
-	return &reason{kind: err, cause: &reason{errPolled, &hidden{op.untold}}}
+	return &reason{kind: err, cause: &reason{errPolled, &hidden{op.subscribeErr}}}
 }
 
 var errPolled = errors.New("it was told of no release, and polled")
 
-// errSilent is what a call is told that has waited behind another one of this process, to which
-// the engine has not answered for answerLimit.
+// errSilent is the error of a call that waited behind another one of this process, which the
+// engine has not answered for answerLimit.
 var errSilent = because(ErrUnavailable, errors.New("another call of this process asks for the key, and the engine has not answered for "+answerLimit.String()))
 
 func isHeld(err error) bool { return err != nil && heldError(err) != nil }
 
-// isAway reports whether whoever got err may wait for an engine that does not answer, or grants nothing yet.
-func isAway(err error) bool { return errors.Is(err, ErrUnavailable) && isHeld(err) }
+// isOutage reports whether err says that the engine is unavailable, and that a waiter goes on.
+func isOutage(err error) bool { return errors.Is(err, ErrUnavailable) && isHeld(err) }
 
 // heldError returns the *driver.HeldError in err, or nil. It costs an allocation.
 func heldError(err error) (h *driver.HeldError) {

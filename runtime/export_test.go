@@ -44,7 +44,7 @@ func (l *Locker) NextLook() time.Duration {
 
 // NoticeSleep has l's watchdog notice within d that the machine slept. To be
 // called before the first lock.
-func (l *Locker) NoticeSleep(d time.Duration) { l.watchdog.awake = d }
+func (l *Locker) NoticeSleep(d time.Duration) { l.watchdog.noticeWithin = d }
 
 // NewEntrySize is what a key that nobody held takes, in bytes.
 const NewEntrySize = unsafe.Sizeof(newEntry{})
@@ -74,7 +74,7 @@ var (
 // It does not reach into bubbles.
 func Suspend(d time.Duration) {
 	suspended.Add(int64(d))
-	bootclock.Doubt()
+	bootclock.Invalidate()
 }
 
 // SuspendUnseen is Suspend beside a wall clock that was set back by as much.
@@ -106,7 +106,7 @@ func (l *Locker) GiveUpPlace(b driver.Backend, key string, s driver.Subscription
 	e.shard.mu.Lock()
 	e.shard.entries[id] = e
 	e.shard.mu.Unlock()
-	l.next(e)
+	l.wakeNext(e)
 }
 
 // InUse returns how many callees are inside the delegated holds that k knows, or wait.

@@ -12,35 +12,35 @@ import (
 // known to want it: many hand-offs here for one between processes, and a short wait there.
 const wantedTenure = 1500 * time.Microsecond
 
-// pass ends h's part in its lease: the next in the queue gets it, if the lease can
-// be handed on, else it is released at the backend, in bounded time. It
-// returns ErrLost if the engine answered that the lease was no longer h's.
-func (l *Locker) pass(ctx context.Context, h *hold, now time.Time) error {
-	if lease := l.part(h, driver.At(now)); lease != nil {
+// handOnOrFree ends h. The next in the queue gets its lease, if that can be handed on;
+// else the lease is released at the backend, in bounded time. It returns ErrLost if the
+// engine answered that the lease was no longer h's.
+func (l *Locker) handOnOrFree(ctx context.Context, h *hold, now time.Time) error {
+	if lease := l.handOn(h, driver.At(now)); lease != nil {
 		return l.free(ctx, lease, now)
 	}
 	return nil
 }
 
-// part is pass as far as this process goes. It returns the lease if the engine is to free
-// it: then the caller is busy with its entry.
-func (l *Locker) part(h *hold, now driver.Instant) *heldLease {
+// handOn ends h without a command: it hands the lease on, or keeps it idle. It returns the
+// lease if neither can be done: then the caller is busy with its entry, and must free it.
+func (l *Locker) handOn(h *hold, now driver.Instant) *heldLease {
 	e := h.entry
 	e.shard.mu.Lock()
 	if e.holder != h && !e.sharesLocked(h) { // lost meanwhile, as h.lost says: the entry is no longer h's
 		e.shard.mu.Unlock()
-		h.giveBack()
+		h.releaseLost()
 		return nil
 	}
-	if e.leftToOthersLocked(h) {
+	if e.leaveSharedLocked(h) {
 		e.shard.mu.Unlock()
 		return nil
 	}
 	lease := e.lease
-	if w := e.first; w != nil && lease.canHandToLocked(w.hold.policy, now) {
+	if w := e.first; w != nil && lease.canHandOnLocked(w.hold.policy, now) {
 		e.removeLocked(w)
 		e.giveLocked(w.hold, lease, now)
-		w.hold.handed, w.left = true, lease.deadline().Sub(now)
+		w.hold.handedOff, w.left = true, lease.deadline().Sub(now)
 		renews := w.hold.renews() && !h.renews() // it may have been due meanwhile
 		e.shard.mu.Unlock()
 		if renews {
@@ -49,7 +49,7 @@ func (l *Locker) part(h *hold, now driver.Instant) *heldLease {
 		w.turn <- granted
 		return nil
 	}
-	if e.keepLocked(h, now) {
+	if e.keepIdleLocked(h, now) {
 		e.shard.mu.Unlock()
 		return nil
 	}
@@ -58,24 +58,24 @@ func (l *Locker) part(h *hold, now driver.Instant) *heldLease {
 	return lease
 }
 
-// next is called by the goroutine that was busy with e. The first in the queue takes
-// over. If there is none, the entry is removed.
-func (l *Locker) next(e *entry) {
+// wakeNext is called by the goroutine that was busy with e. It wakes the first in the
+// queue, which competes next. If there is none, it removes the entry.
+func (l *Locker) wakeNext(e *entry) {
 	e.shard.mu.Lock()
 	e.competing = nil
-	e.competesLocked(false)
+	e.setWaitingLocked(false)
 	if w := e.first; w != nil {
 		e.removeLocked(w)
 		w.entry = e
-		e.askLocked()
+		e.noteRequestLocked()
 		e.shard.mu.Unlock()
 		w.turn <- compete
 		return
 	}
 	var leaving string
 	if e.placed && e.id.kind == 0 {
-		// The ID is drawn before another entry for the key can exist: backends
-		// know by it that what that entry competes for is not meant.
+		// The ID is drawn before another entry for the key can exist, so that it is lower
+		// than those of that entry's acquisitions: Undo leaves later ones alone.
 		leaving = l.newID(l.numberLocked(e.shard))
 	}
 	e.shard.forgetLocked(e)
@@ -94,23 +94,23 @@ func (l *Locker) next(e *entry) {
 func (l *Locker) stopCompeting(op *acquireOp, err error) {
 	e, a := op.entry, op.acquisition
 	if !isHeld(err) && !isContextError(err) { // the engine has failed since it answered
-		e.answer = nil
+		e.refusal = nil
 	}
 	e.shard.mu.Lock()
-	alone := e.first == nil || e.id.kind != 0 // whose places in the engine's queue are each goroutine's own
+	alone := e.first == nil || e.id.kind != 0 // of a kind, each goroutine has its own place in the engine's queue
 	e.shard.mu.Unlock()
 	unknown := a.MayHaveRun || a.MayBeGranted || errors.Is(err, ErrIndeterminate)
 	e.placed = e.placed || a.Queue && unknown
 	if unknown || e.placed && alone {
 		undo, lasts := *a, a.TTL
-		undo.Queue = alone // the place in the engine's queue serves the next in the queue
+		undo.Queue = alone // else the next in the local queue takes the place over
 		if e.placed && alone {
 			e.placed = false
 			lasts = max(lasts, placeLimit) // the engine may give the lock to a place that nobody waits at
 		}
 		l.undo(e, &undo, lasts)
 	}
-	l.next(e)
+	l.wakeNext(e)
 }
 
 // leaveQueue gives up this process's place in the engine's queue for e's key, as id.
@@ -118,15 +118,15 @@ func (l *Locker) leaveQueue(e *entry, id string) {
 	l.undo(e, &driver.Acquisition{Key: l.prefix + e.id.key, ID: id, TTL: DefaultTTL, Tokens: 1, Queue: true}, DefaultTTL)
 }
 
-// canHandToLocked reports whether a holder under p may follow on this lease without
+// canHandOnLocked reports whether a holder under p may follow on this lease without
 // a command to the engine: within the tenure, with a token left, and with all of p's
 // own ttl ahead, or a renewal to it within a moment. A lease much longer than p's ttl is
 // not handed on, because a crash would then keep the key for longer than p says.
-func (lk *heldLease) canHandToLocked(p *Policy, now driver.Instant) bool {
-	if lk.sticky.time > 0 {
-		return lk.canKeepForLocked(p, now)
+func (lk *heldLease) canHandOnLocked(p *Policy, now driver.Instant) bool {
+	if lk.sticky.keepFor > 0 {
+		return lk.canResumeLocked(p, now)
 	}
-	if p.kind() != 0 && !lk.canHandKindLocked(p) || lk.delay != p.Delay {
+	if p.kind() != 0 && !lk.canHandOnKindLocked(p) || lk.delay != p.Delay {
 		return false
 	}
 	ttl, provisional := p.ttl(), lk.term() < lk.length()
@@ -134,17 +134,18 @@ func (lk *heldLease) canHandToLocked(p *Policy, now driver.Instant) bool {
 	if provisional && !p.NoRenew && ahead > 0 {
 		ahead = lk.length()
 	}
-	return lk.isOursLocked(now) && ahead >= ttl &&
+	return lk.hasTenureLocked(now) && ahead >= ttl &&
 		lk.length() <= ttl+lk.entry.holder.locker.tenure(ttl)
 }
 
-// isOursLocked reports whether another hold may begin on lk, for all that others care.
-func (lk *heldLease) isOursLocked(now driver.Instant) bool {
+// hasTenureLocked reports whether another hold may begin on lk: there is a token left, and
+// this process has not kept the key from others for too long.
+func (lk *heldLease) hasTenureLocked(now driver.Instant) bool {
 	until := lk.handOnUntil
 	if lk.isWanted() {
 		until = lk.yieldAfter
 	}
-	return lk.token < lk.end && now.Before(until)
+	return lk.token < lk.tokenEnd && now.Before(until)
 }
 
 // isWanted reports whether another process is known to wait for the key.

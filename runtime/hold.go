@@ -10,17 +10,17 @@ import (
 
 // hold is one outermost acquisition of one key by one owner.
 type hold struct {
-	locker *Locker // nil of a hold that was delegated to this process
-	entry  *entry
-	policy *Policy
-	lease  *heldLease
-	token  uint64
-	began  driver.Instant
-	waited bool         // in the queue, or at the engine, as the Observer knows
-	queued bool         // the call has waited in the queue
-	handed bool         // the lease came from the hold before
-	done   bool         // of AcquireOnce: Complete was called
-	trial  atomic.Int32 // a trial: see together.go
+	locker    *Locker // nil of a hold that was delegated to this process
+	entry     *entry
+	policy    *Policy
+	lease     *heldLease
+	token     uint64
+	began     driver.Instant
+	waited    bool         // in the queue, or at the engine, as the Observer knows
+	queued    bool         // the call has waited in the queue
+	handedOff bool         // the lease came from the hold before
+	done      bool         // of AcquireOnce: Complete was called
+	trial     atomic.Int32 // a value of type trial, in together.go
 
 	method atomic.Pointer[methodContext] // nil before the method's call began
 	lost   atomic.Pointer[error]         // set once, with the entry's end
@@ -50,7 +50,8 @@ func (h *hold) check() error {
 	return nil
 }
 
-func (h *hold) fail(op string, cause error) error {
+// lostError returns the error of op that h was lost for this cause.
+func (h *hold) lostError(op string, cause error) error {
 	return &Error{Op: op, Method: h.policy.Method, Key: h.entry.id.key, Err: because(ErrLost, cause)}
 }
 
@@ -73,6 +74,6 @@ func (h *hold) enter(ctx context.Context, outer *frame) *Hold {
 	h.ctx.caller = h.ctx.traceHold(h.locker.methodCaller(ctx, h), h)
 	x.owned = ownedContext{Context: &h.ctx, frame: &x.frame}
 	x.held = Hold{frame: &x.frame, method: &h.ctx}
-	h.begin(&h.ctx)
+	h.setMethod(&h.ctx)
 	return &x.held
 }

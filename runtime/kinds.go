@@ -18,9 +18,9 @@ type group struct {
 	waiting int       // those of them that compete at the engine, and were told that another holds the key
 	free    []uint64  // slots that were used before
 
-	// What newcomers who read share or wait for, by their ttl. Whoever waits for an entry must
-	// be able to share its lease: to ask the engine only when that is granted would be to wait
-	// for a second writer.
+	// The entries whose lease newcomers who read share, or wait for, by ttl. A reader waits only
+	// for a lease that it can share: if it asked the engine after that was granted, it might
+	// wait for a second writer.
 	readers map[time.Duration]*entry
 }
 
@@ -38,7 +38,7 @@ func (s *shard) slotLocked(id entryID, p *Policy) (slot uint64, g *group) {
 	}
 	switch {
 	case id.kind == driver.Permits && g.used >= p.Permits:
-		return s.anyLocked(id), g // all entries have one queue
+		return s.anySlotLocked(id), g // all entries have one queue
 	case id.kind == driver.Read && p.shares():
 		if e := g.readers[p.ttl()]; e != nil && (e.state == busy || e.canShareLocked(driver.Now())) {
 			return e.id.slot, g
@@ -50,8 +50,8 @@ func (s *shard) slotLocked(id entryID, p *Policy) (slot uint64, g *group) {
 	return g.takeSlot(), g
 }
 
-// anyLocked returns the slot of an entry with this id.
-func (s *shard) anyLocked(id entryID) uint64 {
+// anySlotLocked returns the slot of an entry with this id.
+func (s *shard) anySlotLocked(id entryID) uint64 {
 	for s.entries[id] == nil {
 		id.slot++
 	}
@@ -67,12 +67,12 @@ func (g *group) takeSlot() (slot uint64) {
 	return slot
 }
 
-// closeReadersLocked has those that come to read ask the engine, as somebody will write.
+// closeReadersLocked makes newcomers who read ask the engine, because somebody will write.
 func (s *shard) closeReadersLocked(id entryID) {
 	id.kind = driver.Read
 	if g := s.groups[id]; g != nil {
 		for _, e := range g.readers {
-			e.closed = true
+			e.closedToReaders = true
 		}
 	}
 }
@@ -80,12 +80,12 @@ func (s *shard) closeReadersLocked(id entryID) {
 // shares reports whether a reader under p may have the lease of others.
 func (p *Policy) shares() bool { return !p.NoRenew && p.Max == 0 && p.Delay == 0 }
 
-// competesLocked notes whether a call waits for e at the engine, if e is one of several.
-func (e *entry) competesLocked(waits bool) {
-	if e.group == nil || e.waits == waits {
+// setWaitingLocked notes whether a call waits for e at the engine, if e is one of several.
+func (e *entry) setWaitingLocked(waits bool) {
+	if e.group == nil || e.countedWaiting == waits {
 		return
 	}
-	e.waits = waits
+	e.countedWaiting = waits
 	if e.group.waiting++; !waits {
 		e.group.waiting -= 2
 	}
@@ -98,7 +98,7 @@ func (s *shard) forgetLocked(e *entry) {
 	if g == nil {
 		return
 	}
-	e.competesLocked(false)
+	e.setWaitingLocked(false)
 	g.used--
 	g.free = append(g.free, e.id.slot)
 	maps.DeleteFunc(g.readers, func(_ time.Duration, r *entry) bool { return r == e })
@@ -112,7 +112,7 @@ func (s *shard) forgetLocked(e *entry) {
 // that it asks the engine, which knows.
 func (e *entry) canShareLocked(now driver.Instant) bool {
 	lk := e.lease
-	return e.state == held && !e.closed && now.Before(lk.handOnUntil) && !lk.isWanted() && lk.deadline().Sub(now) > lk.term()/3
+	return e.state == held && !e.closedToReaders && now.Before(lk.handOnUntil) && !lk.isWanted() && lk.deadline().Sub(now) > lk.term()/3
 }
 
 // shareLocked has those that wait in the queue to read share the lease of e, which was
@@ -132,11 +132,11 @@ func (e *entry) shareLocked(now driver.Instant) {
 // joinLocked has h share the lease of e.
 func (e *entry) joinLocked(h *hold, now driver.Instant) {
 	lk := e.lease
-	if lk.also == nil {
-		lk.also = map[*hold]struct{}{}
+	if lk.sharers == nil {
+		lk.sharers = map[*hold]struct{}{}
 	}
-	lk.also[h] = struct{}{}
-	h.entry, h.lease, h.token, h.began, h.handed = e, lk, e.holder.token, now, true
+	lk.sharers[h] = struct{}{}
+	h.entry, h.lease, h.token, h.began, h.handedOff = e, lk, e.holder.token, now, true
 }
 
 // sharesLocked reports whether h shares e's lease with its holder.
@@ -144,23 +144,23 @@ func (e *entry) sharesLocked(h *hold) bool {
 	if e.lease == nil {
 		return false
 	}
-	_, shares := e.lease.also[h]
+	_, shares := e.lease.sharers[h]
 	return shares
 }
 
-// leftToOthersLocked takes h out of those that share e's lease, and reports whether others
+// leaveSharedLocked takes h out of those that share e's lease, and reports whether others
 // still do.
-func (e *entry) leftToOthersLocked(h *hold) bool {
+func (e *entry) leaveSharedLocked(h *hold) bool {
 	lk := e.lease
-	if len(lk.also) == 0 {
+	if len(lk.sharers) == 0 {
 		return false
 	}
-	if _, shares := lk.also[h]; shares {
-		delete(lk.also, h)
+	if _, shares := lk.sharers[h]; shares {
+		delete(lk.sharers, h)
 		return true
 	}
-	for other := range lk.also {
-		delete(lk.also, other)
+	for other := range lk.sharers {
+		delete(lk.sharers, other)
 		e.holder = other
 		lk.holder.Store(other)
 		return true
@@ -168,18 +168,18 @@ func (e *entry) leftToOthersLocked(h *hold) bool {
 	return false
 }
 
-// sharers returns those that share lk with its holder.
-func (lk *heldLease) sharers() (all []*hold) {
-	for h := range lk.also {
+// listSharers returns those that share lk with its holder.
+func (lk *heldLease) listSharers() (all []*hold) {
+	for h := range lk.sharers {
 		all = append(all, h)
 	}
 	return all
 }
 
-// canHandKindLocked is the part of canHandToLocked about kinds of lock. A writer's lease
+// canHandOnKindLocked is the part of canHandOnLocked about kinds of lock. A writer's lease
 // goes to another writer of this process only while nobody else waits, so that whoever
 // reads waits for one writer.
-func (lk *heldLease) canHandKindLocked(p *Policy) bool {
+func (lk *heldLease) canHandOnKindLocked(p *Policy) bool {
 	switch p.kind() {
 	case driver.Write:
 		return !lk.downgraded.Load() && !lk.isWanted()
@@ -197,8 +197,8 @@ var (
 	errOtherKind = because(ErrDeadlock, errors.New("this call chain holds the key already, as another kind of lock or with fewer permits"))
 )
 
-// admits returns why a call under p may not enter h again, or nil.
-func (h *hold) admits(p *Policy) error {
+// checkReentry returns why a call under p may not enter h again, or nil.
+func (h *hold) checkReentry(p *Policy) error {
 	outer, inner := h.kindNow(), p.kind()
 	switch {
 	case outer == driver.Read && inner == driver.Write:
@@ -213,9 +213,9 @@ func (h *hold) admits(p *Policy) error {
 	return nil
 }
 
-// leaveWriteSide sees to it that no other writer of this process follows on the lease of h,
-// and that no nested one is inside or enters. If h was released or lost, the lease may be
-// another's.
+// leaveWriteSide keeps other writers of this process from following on the lease of h, and
+// nested ones from entering. It fails while a nested call is inside. If h was released or
+// lost, the lease may be another's.
 func (h *Hold) leaveWriteSide() error {
 	hold := h.frame.hold()
 	s := hold.entry.shard
@@ -247,7 +247,7 @@ func (h *Hold) leaveWriteSide() error {
 // the hold is one or the other; call Downgrade again, or release it. It blocks until the
 // engine answers or ctx ends.
 func (h *Hold) Downgrade(ctx context.Context) error {
-	if h.rest != nil || h.parent != nil {
+	if h.holds != nil || h.parent != nil {
 		return &Error{Op: "downgrade", Key: h.Key(), Err: invalidf("only the outermost hold of a single lock can be downgraded")}
 	}
 	hold := h.frame.hold()

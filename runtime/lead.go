@@ -13,7 +13,7 @@ import (
 // How long Lead waits before it campaigns again after a term that ended with an error.
 const (
 	campaignFirst = 100 * time.Millisecond
-	campaignMost  = 10 * time.Second
+	campaignMax   = 10 * time.Second
 )
 
 // Leadership is who leads under a key.
@@ -42,7 +42,7 @@ type Leadership struct {
 // context ends. If p has Try, or a Wait that is over, Lead returns [ErrNotAcquired].
 func (l *Locker) Lead(ctx context.Context, p *Policy, key string, lead func(ctx context.Context) error) error {
 	if p == nil || !p.Leader {
-		return l.reject(ctx, &Policy{}, key, l.observedSince(), invalidf("Lead needs a Policy with Leader"))
+		return l.reject(ctx, &Policy{}, key, l.nowIfObserved(), invalidf("Lead needs a Policy with Leader"))
 	}
 	named := *p
 	if named.name = ""; l != nil {
@@ -57,7 +57,7 @@ func (l *Locker) Lead(ctx context.Context, p *Policy, key string, lead func(ctx 
 			began = time.Now()
 			ctx, cancel := context.WithCancelCause(ctx)
 			defer cancel(nil)
-			defer context.AfterFunc(l.open, func() { cancel(ErrClosed) })()
+			defer context.AfterFunc(l.openCtx, func() { cancel(ErrClosed) })()
 			return lead(ctx)
 		})
 		led := !began.IsZero()
@@ -69,17 +69,17 @@ func (l *Locker) Lead(ctx context.Context, p *Policy, key string, lead func(ctx 
 		case !led && (permanent(err) || errors.Is(err, ErrNotAcquired) && bounded):
 			return err
 		}
-		if led && time.Since(began) > pause || time.Since(asked) > campaignMost {
+		if led && time.Since(began) > pause || time.Since(asked) > campaignMax {
 			pause = campaignFirst
 		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
 			return errors.Join(err, &Error{Op: "acquire", Method: p.Method, Key: key, Err: ctxEnded(ctx)})
-		case <-l.open.Done():
+		case <-l.openCtx.Done():
 			return errors.Join(err, &Error{Op: "acquire", Method: p.Method, Key: key, Err: ErrClosed})
 		}
-		pause = min(2*pause, campaignMost)
+		pause = min(2*pause, campaignMax)
 	}
 }
 
@@ -99,7 +99,7 @@ func (l *Locker) Leader(ctx context.Context, p *Policy, key string) (*Leadership
 	}
 	p = l.complete(p)
 	fail := func(err error) error { return &Error{Op: "view", Method: p.Method, Key: key, Err: err} }
-	if err := l.vet(p, key); err != nil {
+	if err := l.validate(p, key); err != nil {
 		return nil, fail(err)
 	}
 	if l.closed.Load() {
@@ -140,7 +140,7 @@ func (l *Locker) WatchLeader(ctx context.Context, p *Policy, key string, changed
 		case <-time.After(pollLimit):
 		case <-ctx.Done():
 			return fmt.Errorf("lock: watch %s: %w", key, ctx.Err())
-		case <-l.open.Done():
+		case <-l.openCtx.Done():
 			return &Error{Op: "view", Method: p.Method, Key: key, Err: ErrClosed}
 		}
 	}

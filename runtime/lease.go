@@ -16,25 +16,25 @@ type heldLease struct {
 	entry       *entry
 	holder      atomic.Pointer[hold]
 
-	delay       time.Duration // of the policy
-	sticky      stickyLease
-	handOnUntil driver.Instant // until then it may go to the next in the queue
-	yieldAfter  driver.Instant // and until then if another process wants it
-	token, end  uint64         // the next fencing token, and the end of the block
-	releasing   releaseContext // of its one release
+	delay           time.Duration // of the policy
+	sticky          stickyLease
+	handOnUntil     driver.Instant // until then it may go to the next in the queue
+	yieldAfter      driver.Instant // and until then if another process wants it
+	token, tokenEnd uint64         // the next fencing token, and the first one after the block
+	releasing       releaseContext // of its one release
 
-	also map[*hold]struct{} // those that share it with its holder, because they read
+	sharers map[*hold]struct{} // those that share it with its holder, because they read
 
 	completed  atomic.Bool // of AcquireOnce: the release, which has begun, records its tick
 	downgraded atomic.Bool // it was a writer's, and is a reader's now
 
 	// For the watchdog, guarded by the shard's mutex.
-	late     bool           // its first renewal was due when it came; set once
-	wanted   bool           // it is a driver.WantedLease; set once
-	renewing bool           // a renewal is under way
-	index    int32          // in the shard's heap; -1 when not in it
-	due      driver.Instant // when it looks at this lease next
-	failure  *error         // of the last renewal, or nil
+	dueAtGrant bool           // its first renewal was due when it was granted; set once
+	wanted     bool           // it is a driver.WantedLease; set once
+	renewing   bool           // a renewal is under way
+	index      int32          // in the shard's heap; -1 when not in it
+	due        driver.Instant // when it looks at this lease next
+	failure    *error         // of the last renewal, or nil
 }
 
 // init makes lk the lease that was granted just before now. It returns how long the
@@ -43,11 +43,11 @@ func (lk *heldLease) init(lease driver.Lease, e *entry, tenure time.Duration, p 
 	lk.Lease, lk.entry, lk.index = lease, e, -1
 	lk.delay = p.Delay
 	if lk.acquisition.Recall {
-		lk.sticky.time, lk.sticky.ttl = p.Sticky, p.ttl()
-		tenure = longestKept * p.Sticky
+		lk.sticky.keepFor, lk.sticky.ttl = p.Sticky, p.ttl()
+		tenure = maxStickyFactor * p.Sticky
 	}
 	first, n := lease.Tokens()
-	lk.token, lk.end = first, first+n
+	lk.token, lk.tokenEnd = first, first+n
 	lk.provisional, _ = lease.(driver.ProvisionalLease)
 	_, lk.wanted = lease.(driver.WantedLease)
 	// The deadline counts from before the acquire was sent, and so must the tenure. A
@@ -57,7 +57,7 @@ func (lk *heldLease) init(lease driver.Lease, e *entry, tenure time.Duration, p 
 	sent := now.Add(min(ahead-term, 0)) // now if it was renewed between the two
 	lk.handOnUntil, lk.yieldAfter = sent.Add(tenure), sent.Add(min(tenure, wantedTenure))
 	after := max(lk.renewalIn(now), 0)
-	lk.late = after == 0
+	lk.dueAtGrant = after == 0
 	lk.due = now.Add(min(after, renewAfter(lk.length())))
 	return ahead - margin(term)
 }
@@ -70,8 +70,7 @@ func (lk *heldLease) deadline() driver.Instant {
 	return lk.ends().Add(-margin(term))
 }
 
-// ends is when the engine ends the lease, less the policy's Delay, for which it goes on
-// when its holder has it no more.
+// ends is when the lease ends for its holder: the policy's Delay before the engine ends it.
 func (lk *heldLease) ends() driver.Instant {
 	end := lk.Lease.Deadline()
 	if lk.delay > 0 {
@@ -100,7 +99,7 @@ func (lk *heldLease) length() time.Duration {
 
 // ttl is what the engine is asked for.
 func (lk *heldLease) ttl() time.Duration {
-	if lk.sticky.growth.Load() != short {
+	if lk.sticky.growth.Load() != notGrown {
 		return lk.sticky.ttl
 	}
 	return lk.acquisition.TTL

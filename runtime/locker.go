@@ -34,23 +34,23 @@ type Locker struct {
 	patterns map[string]Override
 	orders   orders
 
-	shards   [shards]shard
-	seed     maphash.Seed  // by which a key finds its shard
-	numbers  atomic.Uint64 // drawn for IDs
-	waiters  sync.Pool     // of *waiter: each takes its turn, or leaves the queue, before it goes back
-	watchdog watchdog
-	outages  outages
-	cleanup  cleanup
-	known    map[string]*registration // by the backend's name: at the engines that keep who their Lockers are
-	waits    *nestedWaits             // of the process
-	notes    *noteWork
+	shards        [shards]shard
+	seed          maphash.Seed  // by which a key finds its shard
+	numbers       atomic.Uint64 // drawn for IDs
+	waiters       sync.Pool     // of *waiter: each takes its turn, or leaves the queue, before it goes back
+	watchdog      watchdog
+	outages       outages
+	cleanup       cleanup
+	registrations map[string]*registration // by the backend's name, at the engines that keep who their Lockers are
+	waits         *nestedWaits             // of the process
+	notes         *noteWork
 
-	closed atomic.Bool        // no new acquire begins
-	forced atomic.Bool        // Close has waited long enough: nothing is held any more
-	open   context.Context    // ends when Close begins: whoever waits at a backend gives up
-	shut   context.CancelFunc // of open
-	idle   chan struct{}      // has room for one: a shard has nothing active any more, after closing
-	done   chan struct{}      // closed when Close has returned
+	closed     atomic.Bool        // no new acquire begins
+	forced     atomic.Bool        // Close has waited long enough: nothing is held any more
+	openCtx    context.Context    // ends when Close begins: whoever waits at a backend gives up
+	beginClose context.CancelFunc // of openCtx
+	idle       chan struct{}      // has room for one: a shard has nothing active any more, after closing
+	done       chan struct{}      // closed when Close has returned
 
 	unclosed runtime.Cleanup // tells the Observer of a Locker that nobody closed
 }
@@ -62,9 +62,9 @@ type Locker struct {
 // on which Release does nothing.
 func (l *Locker) Acquire(ctx context.Context, p *Policy, key string) (context.Context, *Hold, error) {
 	p = l.complete(p)
-	called := l.observedSince()
+	called := l.nowIfObserved()
 	outer := owned(ctx)
-	if err := l.vet(p, key); err != nil {
+	if err := l.validate(p, key); err != nil {
 		return ctx, nil, l.reject(ctx, p, key, called, err)
 	}
 	if f := outer.find(l, p.Backend, key); f != nil {

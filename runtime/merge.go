@@ -19,21 +19,21 @@ import (
 type Merger[Req, Res any] struct {
 	locker *Locker
 	policy *Policy // of the calls
-	locked Policy  // of the sections: who waits for too long leaves by itself
+	locked Policy  // of the sections, without Wait: each caller has its own
 	most   int     // requests in one section
 
 	mu   sync.Mutex // guards keys
 	keys map[string]*mergeQueue[Req, Res]
 }
 
-// mergeQueue is who waits to be taken along for one key. The Merger's mutex guards it.
+// mergeQueue is the calls that wait for a section on one key. The Merger's mutex guards it.
 type mergeQueue[Req, Res any] struct {
-	waiting []*merged[Req, Res]
+	waiting []*mergeCall[Req, Res]
 	cancel  context.CancelFunc // of the acquire of the next section; nil if none is under way
 }
 
-// merged is one call.
-type merged[Req, Res any] struct {
+// mergeCall is one call of Do.
+type mergeCall[Req, Res any] struct {
 	ctx    context.Context
 	nested *nestedWait // until its section begins
 	req    Req
@@ -91,9 +91,9 @@ func NewMerger[Req, Res any](l *Locker, p *Policy, most int) *Merger[Req, Res] {
 	return m
 }
 
-// Do has req taken along in the next section on key, and returns what batch says of it. It
-// blocks until then, or until ctx ends while the section has not begun: then it returns an
-// error that wraps [ErrNotAcquired], and req is left out of it.
+// Do adds req to the next section on key, and returns what batch returned for it. It blocks
+// until then. If ctx ends before the section begins, req is left out, and Do returns an error
+// that wraps [ErrNotAcquired].
 //
 // batch is called once for each section, with the lock held, on a goroutine of the Merger.
 // All calls for a key must pass a batch that does the same. Its requests are in the order
@@ -111,27 +111,27 @@ func (m *Merger[Req, Res]) Do(ctx context.Context, key string, req Req, batch fu
 	outer := owned(ctx)
 	switch {
 	case ctx.Err() != nil:
-		return res, l.reject(ctx, m.policy, key, l.observedSince(), ctxEnded(ctx))
+		return res, l.reject(ctx, m.policy, key, l.nowIfObserved(), ctxEnded(ctx))
 	case outer.find(l, m.policy.Backend, key) != nil, outer.heldElsewhere(l, l.backend(m.policy.Backend), key):
-		return res, l.reject(ctx, m.policy, key, l.observedSince(), errNested)
+		return res, l.reject(ctx, m.policy, key, l.nowIfObserved(), errNested)
 	}
 	end := l.waitEnd(m.policy)
 	waiting, nested := l.waitNested(ctx, outer, m.policy, l.backend(m.policy.Backend), key)
 	defer nested.end()
-	c := &merged[Req, Res]{ctx: ctx, nested: nested, req: req, done: make(chan struct{})}
+	c := &mergeCall[Req, Res]{ctx: ctx, nested: nested, req: req, done: make(chan struct{})}
 	q, ok := m.join(key, c, batch)
 	if !ok {
-		return res, l.reject(ctx, m.policy, key, l.observedSince(), because(ErrNotAcquired, ErrBusy))
+		return res, l.reject(ctx, m.policy, key, l.nowIfObserved(), because(ErrNotAcquired, ErrBusy))
 	}
 	select {
 	case <-c.done:
 	case <-waiting.Done():
 		if m.leave(q, c) {
-			return res, l.reject(ctx, m.policy, key, l.observedSince(), cmp.Or(nested.end(), ctxEnded(ctx)))
+			return res, l.reject(ctx, m.policy, key, l.nowIfObserved(), cmp.Or(nested.end(), ctxEnded(ctx)))
 		}
-	case <-at(end):
+	case <-timerAt(end):
 		if m.leave(q, c) {
-			return res, l.reject(ctx, m.policy, key, l.observedSince(), waitOver(m.policy))
+			return res, l.reject(ctx, m.policy, key, l.nowIfObserved(), waitOver(m.policy))
 		}
 	}
 	<-c.done // its section has begun
@@ -140,7 +140,7 @@ func (m *Merger[Req, Res]) Do(ctx context.Context, key string, req Req, batch fu
 
 // join puts c in the queue of key, and has a section asked for if none is. It reports false
 // if too many wait.
-func (m *Merger[Req, Res]) join(key string, c *merged[Req, Res], batch func(context.Context, []Req) ([]Res, error)) (q *mergeQueue[Req, Res], ok bool) {
+func (m *Merger[Req, Res]) join(key string, c *mergeCall[Req, Res], batch func(context.Context, []Req) ([]Res, error)) (q *mergeQueue[Req, Res], ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	q = m.keys[key]
@@ -153,20 +153,20 @@ func (m *Merger[Req, Res]) join(key string, c *merged[Req, Res], batch func(cont
 	}
 	q.waiting = append(q.waiting, c)
 	if q.cancel == nil {
-		m.askLocked(key, q, batch)
+		m.startSectionLocked(key, q, batch)
 	}
 	return q, true
 }
 
-// askLocked begins to acquire the next section of q, for those that wait.
-func (m *Merger[Req, Res]) askLocked(key string, q *mergeQueue[Req, Res], batch func(context.Context, []Req) ([]Res, error)) {
+// startSectionLocked begins to acquire the next section of q, for those that wait.
+func (m *Merger[Req, Res]) startSectionLocked(key string, q *mergeQueue[Req, Res], batch func(context.Context, []Req) ([]Res, error)) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(q.waiting[0].ctx))
 	q.cancel = cancel
 	go m.section(ctx, cancel, key, q, batch)
 }
 
 // leave takes c out of the queue, and reports whether it was there still.
-func (m *Merger[Req, Res]) leave(q *mergeQueue[Req, Res], c *merged[Req, Res]) bool {
+func (m *Merger[Req, Res]) leave(q *mergeQueue[Req, Res], c *mergeCall[Req, Res]) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	i := slices.Index(q.waiting, c)
@@ -188,7 +188,7 @@ func (m *Merger[Req, Res]) section(ctx context.Context, cancel context.CancelFun
 	if err != nil { // for all of them
 		most = math.MaxInt
 	}
-	calls := m.next(ctx, key, q, most, batch)
+	calls := m.takeCalls(ctx, key, q, most, batch)
 	switch {
 	case err != nil:
 		for _, c := range calls {
@@ -211,14 +211,14 @@ func (m *Merger[Req, Res]) section(ctx context.Context, cancel context.CancelFun
 	}
 }
 
-// next takes the first of those that wait out of the queue, for a section of this context. If
-// that has ended it takes none: all for whom it was asked for had gone, or the lock is lost. For
-// the others the next section is asked for.
-func (m *Merger[Req, Res]) next(ctx context.Context, key string, q *mergeQueue[Req, Res], most int, batch func(context.Context, []Req) ([]Res, error)) (calls []*merged[Req, Res]) {
+// takeCalls takes the first of those that wait out of the queue, for the section under ctx. If ctx
+// has ended it takes none: its callers have gone, or the lock is lost. For those that are left in
+// the queue it starts the next section.
+func (m *Merger[Req, Res]) takeCalls(ctx context.Context, key string, q *mergeQueue[Req, Res], most int, batch func(context.Context, []Req) ([]Res, error)) (calls []*mergeCall[Req, Res]) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := min(most, len(q.waiting))
-	if ctx.Err() != nil { // which leave sees to under the mutex
+	if ctx.Err() != nil { // leave cancels it under the mutex
 		n = 0
 	}
 	calls, q.waiting = slices.Clone(q.waiting[:n]), slices.Delete(q.waiting, 0, n)
@@ -227,7 +227,7 @@ func (m *Merger[Req, Res]) next(ctx context.Context, key string, q *mergeQueue[R
 	}
 	q.cancel = nil
 	if len(q.waiting) > 0 {
-		m.askLocked(key, q, batch)
+		m.startSectionLocked(key, q, batch)
 	} else {
 		delete(m.keys, key)
 	}
@@ -235,7 +235,7 @@ func (m *Merger[Req, Res]) next(ctx context.Context, key string, q *mergeQueue[R
 }
 
 // run calls batch for calls under the lock, releases it and tells each caller.
-func (m *Merger[Req, Res]) run(ctx context.Context, held *Hold, calls []*merged[Req, Res], batch func(context.Context, []Req) ([]Res, error)) {
+func (m *Merger[Req, Res]) run(ctx context.Context, held *Hold, calls []*mergeCall[Req, Res], batch func(context.Context, []Req) ([]Res, error)) {
 	var (
 		results  []Res
 		err      error
@@ -248,7 +248,7 @@ func (m *Merger[Req, Res]) run(ctx context.Context, held *Hold, calls []*merged[
 		var lost error
 		held.Release(&lost)
 		for i, c := range calls {
-			c.res, c.err = share(results, err, i, len(calls))
+			c.res, c.err = resultOf(results, err, i, len(calls))
 			switch {
 			case lost != nil && c.err == nil:
 				c.err = lost
@@ -266,8 +266,8 @@ func (m *Merger[Req, Res]) run(ctx context.Context, held *Hold, calls []*merged[
 	finished = true
 }
 
-// share is what the i-th of n requests gets of what the method returned for all.
-func share[Res any](results []Res, err error, i, n int) (res Res, _ error) {
+// resultOf is what the i-th of n requests gets of what the method returned for all.
+func resultOf[Res any](results []Res, err error, i, n int) (res Res, _ error) {
 	var each EachError
 	if isEach := errors.As(err, &each); isEach && len(each) != n {
 		return res, fmt.Errorf("the merged method returned %d errors for %d requests: %w", len(each), n, err)

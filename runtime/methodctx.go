@@ -84,18 +84,18 @@ func (h *hold) caller() context.Context {
 	return context.Background()
 }
 
-// endLost ends the method's context if it has begun. Otherwise begin does.
+// endLost ends the method's context if h has one. Otherwise setMethod does.
 func (h *hold) endLost(cause error) {
 	if m := h.method.Load(); m != nil {
-		m.end(h.fail("hold", cause))
+		m.end(h.lostError("hold", cause))
 	}
 }
 
-// begin sets the method's context, which a loss ends. If the lock was lost before,
-// begin ends it.
-func (h *hold) begin(m *methodContext) {
+// setMethod sets the method's context, which a loss ends. If the lock was lost before, it
+// ends that context.
+func (h *hold) setMethod(m *methodContext) {
 	h.method.Store(m)
 	if cause := h.lostCause(); cause != nil {
-		m.end(h.fail("hold", cause))
+		m.end(h.lostError("hold", cause))
 	}
 }

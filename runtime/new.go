@@ -38,8 +38,8 @@ func New(b Backend, opts *Options) *Locker {
 		idle:     make(chan struct{}, 1),
 		done:     make(chan struct{}),
 	}
-	l.open, l.shut = context.WithCancel(context.Background())
-	l.patterns = opts.mustBeRight()
+	l.openCtx, l.beginClose = context.WithCancel(context.Background())
+	l.patterns = opts.mustValidate()
 	if l.handOff == 0 {
 		l.handOff = DefaultHandOff
 	}
@@ -59,7 +59,7 @@ func New(b Backend, opts *Options) *Locker {
 	}
 	l.watchdog.init(l)
 	l.cleanup.init()
-	l.known = newRegistrations(l)
+	l.registrations = newRegistrations(l)
 	l.waits = waitsOfProcess
 	l.notes = newNoteWork()
 	for _, b := range l.backends {

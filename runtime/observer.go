@@ -99,8 +99,8 @@ const (
 	Unclosed
 	// OrderCycle: locks are taken in orders that contradict each other: one of pattern b under
 	// one of a, and elsewhere one of a under one of b. Nobody may have waited yet. Err tells
-	// the orders and where each was seen first. It is told once. A pattern around both that
-	// keeps the calls apart is not known to do so. See Snapshot.Orders. Orders of other
+	// the orders and where each was seen first. It is told once, also if a third lock around
+	// both keeps the calls apart. See Snapshot.Orders. Orders of other
 	// processes count, as pairs of patterns that contradict each other, where both locks are
 	// at one Backend that is a driver.Noter, as those of this module are; the process that
 	// nests them second reports it, soon after its call, and again after a week.
@@ -187,8 +187,8 @@ func (e Event) level() slog.Level {
 	return slog.LevelDebug
 }
 
-// observedSince returns the time, for a Duration, if anybody hears of it.
-func (l *Locker) observedSince() time.Time {
+// nowIfObserved returns the time, for the Duration of an Event, or zero without an Observer.
+func (l *Locker) nowIfObserved() time.Time {
 	if l == nil || l.observer == nil {
 		return time.Time{}
 	}
@@ -214,7 +214,7 @@ func (l *Locker) observeHold(ctx context.Context, h *hold, called time.Time) {
 
 // beganBy is the kind of event that h began with.
 func (h *hold) beganBy() EventKind {
-	if h.handed {
+	if h.handedOff {
 		return HandedOff
 	}
 	return Acquired
@@ -270,7 +270,7 @@ func (h *hold) observePermits(ctx context.Context, key string, err error) {
 
 // observe says what came of h; d is what the kind counts.
 func (h *hold) observe(kind EventKind, d time.Duration, err error) {
-	if h.hides(kind) {
+	if h.hidesFromObserver(kind) {
 		return
 	}
 	if o := h.locker.observer; o != nil {

@@ -41,7 +41,7 @@ func (l *Locker) AcquireOnce(ctx context.Context, p *Policy, key, tick string) (
 		err = invalidf("the tick %q is not valid UTF-8", tick)
 	}
 	if err != nil {
-		return ctx, nil, l.reject(ctx, p, key, l.observedSince(), err)
+		return ctx, nil, l.reject(ctx, p, key, l.nowIfObserved(), err)
 	}
 	return l.Acquire(ctx, &once, key)
 }
@@ -56,7 +56,7 @@ func (l *Locker) AcquireOnce(ctx context.Context, p *Policy, key, tick string) (
 // ended, the tick may not be completed. With Policy.AtLeast the release is when that is over:
 // if the lock is lost before, as the process dies, the tick is not completed.
 func (h *Hold) Complete() {
-	if h != nil && h.rest == nil && h.parent == nil {
+	if h != nil && h.holds == nil && h.parent == nil {
 		h.frame.hold().done = true
 	}
 }

@@ -13,8 +13,8 @@ type Options struct {
 
 	// HandOff is how long a lease is handed on inside this process, without a
 	// command to the engine, while goroutines of it wait for the key. 0 means
-	// DefaultHandOff, a negative value that every hold gets a lease of its own, but for
-	// those that read and have waited for one answer. It is never longer than a quarter of
+	// DefaultHandOff. With a negative value every hold gets a lease of its own, except
+	// readers that have waited for the same answer. It is never longer than a quarter of
 	// the lease.
 	HandOff time.Duration
 
@@ -51,8 +51,8 @@ type Override struct {
 	Max  time.Duration // not of a policy with NoRenew
 }
 
-// mustBeRight returns the overrides, or panics if an option can't be right.
-func (o *Options) mustBeRight() map[string]Override {
+// mustValidate returns the overrides, or panics if an option can't be right.
+func (o *Options) mustValidate() map[string]Override {
 	if err := (&Policy{TTL: o.TTL, Wait: o.Wait}).validate(); err != nil {
 		panic("lock: Options: " + err.Error())
 	}
@@ -73,7 +73,7 @@ func (l *Locker) complete(p *Policy) *Policy {
 	if p == nil {
 		p = defaultPolicy
 	}
-	if l == nil || len(l.patterns) == 0 && l.defaults.TTL == 0 && l.defaults.Wait == 0 { // vet refuses a nil one
+	if l == nil || len(l.patterns) == 0 && l.defaults.TTL == 0 && l.defaults.Wait == 0 { // validate refuses a nil one
 		return p
 	}
 	over, full := l.patterns[p.Pattern], *p

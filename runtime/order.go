@@ -51,8 +51,8 @@ type order struct {
 	cycle atomic.Bool
 }
 
-// orders are those that a Locker has seen. What is known costs a look into a map that is
-// never written to; each new one replaces the map.
+// orders are those that a Locker has seen. The map is never written to, so that a lookup takes
+// no mutex; each new order replaces it.
 type orders struct {
 	seen atomic.Pointer[map[orderID]*order]
 	mu   sync.Mutex // guards the replacing
@@ -91,8 +91,8 @@ func (l *Locker) tellCycle(ctx context.Context, p *Policy, key string, cycle err
 	}
 }
 
-// add adds an order that is new, and returns it and the cycle that it closes, in words, or nil.
-// That a pattern is nested in itself is none: the keys may have an order of their own.
+// add adds an order. It returns that if it is new, and an error that describes the cycle which it
+// closes. A pattern nested in itself closes none: its keys may have an order of their own.
 func (o *orders) add(id orderID) (fresh *order, cycle error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -117,7 +117,7 @@ func (o *orders) add(id orderID) (fresh *order, cycle error) {
 	if back == nil {
 		return fresh, nil
 	}
-	return fresh, cycleOf(append([]*order{fresh}, back...))
+	return fresh, orderCycleError(append([]*order{fresh}, back...))
 }
 
 // pathOf returns orders that lead from one class to another, or nil.
@@ -137,8 +137,8 @@ func pathOf(all map[orderID]*order, from, to class, visited map[class]bool) []*o
 	return nil
 }
 
-// cycleOf says what is wrong with orders that lead back to where they began.
-func cycleOf(cycle []*order) error {
+// orderCycleError says what is wrong with orders that lead back to where they began.
+func orderCycleError(cycle []*order) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "locks are taken in orders that contradict each other, so that calls may come to wait for each other: %v", cycle[0].id.outer)
 	for _, one := range cycle {
@@ -186,12 +186,12 @@ func (o *orders) list() (all []Order) {
 }
 
 const (
-	orderFor  = 7 * 24 * time.Hour // that a note on an order lasts
-	mostStack = 2000               // bytes of a stack in a note
+	orderNoteTTL = 7 * 24 * time.Hour // that a note on an order lasts
+	maxNoteStack = 2000               // bytes of a stack in a note
 )
 
 // orderNote is what a process tells others of an order: a note at the engine that has a name
-// made of both patterns. Whoever adds an order that is new there looks for the opposite one.
+// made of both patterns. A process that adds an order which is new there looks for the opposite one.
 // So two services that take locks in opposite orders are told so, once, when the second does it
 // first.
 type orderNote struct {
@@ -215,23 +215,23 @@ func (l *Locker) shareOrder(ctx context.Context, held *hold, p *Policy, key stri
 		defer cancel()
 		opposite := l.exchange(asking, engine, fresh)
 		if opposite != nil && (*l.orders.seen.Load())[opposite.id] == nil { // else it was told when it was found here
-			l.tellCycle(context.WithoutCancel(ctx), p, key, cycleOf([]*order{fresh, opposite}))
+			l.tellCycle(context.WithoutCancel(ctx), p, key, orderCycleError([]*order{fresh, opposite}))
 		}
 	}()
 }
 
 // exchange puts the note on fresh, and returns the opposite order if the engine has one and
-// did not know fresh. What an engine does not answer is left: nobody is told.
+// did not know fresh. It returns nil if the engine does not answer.
 func (l *Locker) exchange(ctx context.Context, engine driver.Noter, fresh *order) (opposite *order) {
 	outer, inner := fresh.id.outer, fresh.id.inner
 	at := l.orderName(outer, inner)
 	known, err := readOrder(ctx, engine, at)
-	if err != nil || known != nil && time.Since(known.At) < orderFor/2 {
+	if err != nil || known != nil && time.Since(known.At) < orderNoteTTL/2 {
 		return nil
 	}
 	note := orderNote{By: processName(), Stack: shortened(fresh.stack), At: time.Now().UTC()}
 	text, _ := json.Marshal(note) // it can be encoded
-	if engine.PutNote(ctx, at, string(text), orderFor) != nil || known != nil {
+	if engine.PutNote(ctx, at, string(text), orderNoteTTL) != nil || known != nil {
 		return nil
 	}
 	back, err := readOrder(ctx, engine, l.orderName(inner, outer))
@@ -254,7 +254,7 @@ func readOrder(ctx context.Context, engine driver.Noter, name string) (*orderNot
 		return nil, err
 	}
 	note := &orderNote{}
-	if err := json.Unmarshal([]byte(text), note); err != nil || time.Since(note.At) >= orderFor {
+	if err := json.Unmarshal([]byte(text), note); err != nil || time.Since(note.At) >= orderNoteTTL {
 		return nil, err
 	}
 	return note, nil
@@ -262,8 +262,8 @@ func readOrder(ctx context.Context, engine driver.Noter, name string) (*orderNot
 
 // shortened returns the first frames of a stack, as many as a note has room for.
 func shortened(stack string) string {
-	if len(stack) <= mostStack {
+	if len(stack) <= maxNoteStack {
 		return stack
 	}
-	return stack[:strings.LastIndexByte(stack[:mostStack], '\n')+1] + "\t..."
+	return stack[:strings.LastIndexByte(stack[:maxNoteStack], '\n')+1] + "\t..."
 }

@@ -12,29 +12,29 @@ import (
 // it ends, in this order, from one goroutine at a time, which has no mutex: an Observer that
 // takes its time holds nobody else up.
 type outages struct {
-	any     atomic.Bool // there is one: a grant needs no mutex to see that there is none
-	mu      sync.Mutex  // guards the rest
-	since   map[string]time.Time
-	untold  []func()
-	telling bool // a goroutine tells what is untold
+	any        atomic.Bool // there is one: a grant needs no mutex to see that there is none
+	mu         sync.Mutex  // guards the rest
+	since      map[string]time.Time
+	pending    []func()
+	delivering bool // a goroutine tells the Observer what is pending
 }
 
-// unlockAndTell unlocks o.mu and has the Observer told, by tell, after what is untold.
-func (o *outages) unlockAndTell(tell func()) {
-	o.untold = append(o.untold, tell)
-	if o.telling {
+// unlockAndDeliver unlocks o.mu and has the Observer told, by tell, after what is pending.
+func (o *outages) unlockAndDeliver(tell func()) {
+	o.pending = append(o.pending, tell)
+	if o.delivering {
 		o.mu.Unlock()
 		return
 	}
-	o.telling = true
-	for len(o.untold) > 0 {
-		next := o.untold[0]
-		o.untold = o.untold[1:]
+	o.delivering = true
+	for len(o.pending) > 0 {
+		next := o.pending[0]
+		o.pending = o.pending[1:]
 		o.mu.Unlock()
 		next()
 		o.mu.Lock()
 	}
-	o.telling = false
+	o.delivering = false
 	o.mu.Unlock()
 }
 
@@ -55,7 +55,7 @@ func (l *Locker) noteRenewals(backend string, errs []error) {
 	}
 	o.since[backend] = time.Now()
 	o.any.Store(true)
-	o.unlockAndTell(func() { l.observeOutage(OutageBegan, backend, 0, errs[len(errs)-1]) })
+	o.unlockAndDeliver(func() { l.observeOutage(OutageBegan, backend, 0, errs[len(errs)-1]) })
 }
 
 // endOutage ends the outage at the backend of this name, if there is one.
@@ -73,7 +73,7 @@ func (l *Locker) endOutage(backend string) {
 	delete(o.since, backend)
 	o.any.Store(len(o.since) > 0)
 	lasted := time.Since(since)
-	o.unlockAndTell(func() { l.observeOutage(OutageEnded, backend, lasted, nil) })
+	o.unlockAndDeliver(func() { l.observeOutage(OutageEnded, backend, lasted, nil) })
 }
 
 // endOutages ends them all. Nothing is renewed any more.

@@ -35,7 +35,7 @@ func TokenOf(ctx context.Context, key string, backend ...string) (token uint64, 
 // for [TokenOf].
 func Owns(ctx context.Context, key string, backend ...string) bool {
 	f := owned(ctx).findAt(key, backend)
-	return f != nil && f.alive() == nil
+	return f != nil && f.check() == nil
 }
 
 // Check returns nil while every lock of the chain that ctx is inside of is
@@ -56,10 +56,10 @@ func Check(ctx context.Context) error {
 	f, _ := ctx.Value(frameKey).(*frame)
 	for ; f != nil; f = f.outer {
 		if f.closed.Load() {
-			return f.hold().fail("check", errReturned)
+			return f.hold().lostError("check", errReturned)
 		}
 		if err := f.hold().check(); err != nil {
-			return f.hold().fail("check", err)
+			return f.hold().lostError("check", err)
 		}
 	}
 	return nil
@@ -82,8 +82,8 @@ func Require(ctx context.Context, keys ...string) error {
 		if f == nil {
 			return &Error{Op: "require", Key: key, Err: ErrNotHeld}
 		}
-		if err := f.alive(); err != nil {
-			return f.hold().fail("require", err)
+		if err := f.check(); err != nil {
+			return f.hold().lostError("require", err)
 		}
 	}
 	return nil

@@ -199,8 +199,8 @@ func (p *Policy) validateSticky() error {
 	switch {
 	case p.Sticky < MinTTL:
 		return invalidf("Sticky is %v; the shortest is %v (0 means that a release frees the lock at once)", p.Sticky, MinTTL)
-	case p.Sticky > maxTTL/longestKept:
-		return invalidf("Sticky is %v; the longest is %v", p.Sticky, maxTTL/longestKept)
+	case p.Sticky > maxTTL/maxStickyFactor:
+		return invalidf("Sticky is %v; the longest is %v", p.Sticky, maxTTL/maxStickyFactor)
 	case p.kind() != 0:
 		return invalidf("Sticky is for mutexes; with Read, Write, Fair, Permits, Once or Leader the lock goes to others as they come")
 	case p.NoRenew:
@@ -252,8 +252,8 @@ func (l *Locker) waitEnd(p *Policy) time.Time {
 	return time.Now().Add(p.Wait)
 }
 
-// at returns a channel that gets a value when a wait is over that ends at end.
-func at(end time.Time) <-chan time.Time {
+// timerAt returns a channel that gets a value when a wait is over that ends at end.
+func timerAt(end time.Time) <-chan time.Time {
 	if end.IsZero() {
 		return nil
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// entryID names what a goroutine competes for inside one Locker. Those of one mutex compete
-// for one. Those that read and those that write compete apart from each other, each permit
-// of a semaphore is one, and so is each goroutine that waits for a fair lock.
+// entryID names an entry of a Locker. A mutex has one entry. A read-write lock has one for its
+// writers, and one for each lease of readers. A semaphore has one for each permit, a fair lock
+// or a tick one for each goroutine that waits.
 type entryID struct {
 	backend, key string
 	kind         driver.Kind
@@ -25,10 +25,9 @@ type entryID struct {
 // each other.
 const shards = 64
 
-// shard is a part of the Locker's table of keys, and all that a call changes whose key
-// is in it: what is uncontended needs nothing that all cores share. Its mutex guards
-// the map and every entry in it, the heap and what the heap needs of each heldLease;
-// nothing blocks while holding it.
+// shard is a part of the Locker's table of keys. A call changes the shard of its key alone, so
+// that uncontended calls share nothing between cores. The mutex guards the map and every entry
+// in it, the heap and what the heap needs of each heldLease; nothing blocks while holding it.
 type shard struct {
 	mu      sync.Mutex
 	entries map[entryID]*entry
@@ -61,17 +60,17 @@ type entry struct {
 	idleUntil driver.Instant // while idle
 
 	*waitQueue
-	ownQueue  waitQueue     // of an entry that shares its queue with no other
-	group     *group        // or nil
-	competing *contender    // or nil: the engine has not refused whoever is busy with the key
-	asked     time.Duration // when the engine was first asked without an answer since, by monotonic; 0 if it was not while others wait
-	state     entryState
-	closed    bool // for who would share the lease of others that read: somebody will write
-	waits     bool // it counts in group.waiting
+	ownQueue        waitQueue     // of an entry that shares its queue with no other
+	group           *group        // or nil
+	competing       *contender    // or nil: the engine has not refused whoever is busy with the key
+	unansweredSince time.Duration // when the first request without an answer began, by monotonic; 0 if there is none, or nobody waits
+	state           entryState
+	closedToReaders bool // a newcomer who reads does not share the lease, because somebody will write
+	countedWaiting  bool // it counts in group.waiting
 
 	placed       bool // the engine may keep a place in its queue for this process
 	subscription driver.Subscription
-	answer       *heldAnswer // the last one, if the engine has neither granted the key in time nor failed since
+	refusal      *engineRefusal // the last one, if the engine has neither granted the key in time nor failed since
 }
 
 // newEntry is an entry and its first lease, in one allocation. It takes 512 bytes at most: for a
@@ -96,7 +95,7 @@ const (
 	granted  turn = iota // the hold has been given the lease
 	stale                // granted, but so long ago that the lease may be over
 	compete              // go and compete at the backend
-	rejected             // for Try: the key is held by another, or the engine is away
+	rejected             // for Try: the key is held by another, or the engine is unavailable
 	closing              // the Locker is closing
 )
 
@@ -112,7 +111,7 @@ func (l *Locker) take(ctx context.Context, outer *frame, s *shard, p *Policy, ke
 		h.first.frame.outer = outer
 		s.mu.Lock()
 		e, fresh := s.entryLocked(id, p, l)
-		if err := e.refusesLocked(h, fresh != nil); err != nil {
+		if err := e.admitLocked(h, fresh != nil); err != nil {
 			if fresh != nil {
 				s.forgetLocked(e)
 			}
@@ -128,7 +127,7 @@ func (l *Locker) take(ctx context.Context, outer *frame, s *shard, p *Policy, ke
 			s.mu.Unlock()
 			return h, nil
 		}
-		resumed, back := e.endIdleLocked(h)
+		resumed, back := e.resumeIdleLocked(h)
 		if resumed {
 			s.mu.Unlock()
 			return h, nil
@@ -136,7 +135,7 @@ func (l *Locker) take(ctx context.Context, outer *frame, s *shard, p *Policy, ke
 		w := l.waiters.Get().(*waiter)
 		w.hold, w.since = h, monotonic()
 		if e.state == busy && e.competing == nil { // with a first request, whose time nobody has read
-			e.askLocked()
+			e.noteRequestLocked()
 		}
 		e.pushLocked(w)
 		s.mu.Unlock()
@@ -158,7 +157,7 @@ func (l *Locker) take(ctx context.Context, outer *frame, s *shard, p *Policy, ke
 		// The lease was lost between the grant and this goroutine's waking.
 		// Nothing has run under it: begin again.
 		if h.lostCause() != nil || !h.expire() {
-			h.giveBack()
+			h.releaseLost()
 		}
 	}
 }
@@ -187,9 +186,9 @@ func (s *shard) entryLocked(id entryID, p *Policy, l *Locker) (e *entry, fresh *
 	return e, fresh
 }
 
-// refusesLocked returns why the call that h is for may not wait for e, or nil. Of a fair
+// admitLocked returns why the call that h is for may not wait for e, or nil. Of a fair
 // lock, and of a tick, each call has an entry of its own, and all of them but one will wait.
-func (e *entry) refusesLocked(h *hold, fresh bool) error {
+func (e *entry) admitLocked(h *hold, fresh bool) error {
 	p := h.policy
 	shares := e.id.kind == driver.Read && e.state == held && p.shares()
 	switch {
@@ -198,7 +197,7 @@ func (e *entry) refusesLocked(h *hold, fresh bool) error {
 	case p.Queue > 0 && e.waitingLocked() >= p.Queue:
 		return because(ErrNotAcquired, ErrBusy)
 	case fresh:
-		e.competesLocked(p.Fair || p.Once)
+		e.setWaitingLocked(p.Fair || p.Once)
 		return nil
 	case p.Try && (e.state == held || e.competing != nil):
 		return e.refusalLocked()
@@ -209,7 +208,8 @@ func (e *entry) refusesLocked(h *hold, fresh bool) error {
 }
 
 // awaitTurn waits in the queue of e. It returns the entry that w was given, and takes w back.
-// A hand-off is so short that it shows what the others cost who might see it.
+// Without an Observer, a trace or other locks it calls await alone: a hand-off is so short that
+// the rest would show.
 func (l *Locker) awaitTurn(ctx context.Context, outer *frame, e *entry, w *waiter, end time.Time) (t turn, given *entry, err error) {
 	if l.observer != nil || outer != nil || trace.IsEnabled() {
 		t, err = l.awaitSeen(ctx, e, w, end)
@@ -230,7 +230,7 @@ func (l *Locker) awaitTurn(ctx context.Context, outer *frame, e *entry, w *waite
 	return t, given, err
 }
 
-// awaitSeen is await as the Observer, the tracer and who looks for deadlocks see it.
+// awaitSeen is await, told to the Observer, the tracer and the search for deadlocks.
 func (l *Locker) awaitSeen(ctx context.Context, e *entry, w *waiter, end time.Time) (turn, error) {
 	h := w.hold
 	h.observeWaiting(ctx, e.id.key)
@@ -252,12 +252,12 @@ func (l *Locker) await(ctx context.Context, e *entry, w *waiter, end time.Time) 
 		return t, nil
 	case <-ctx.Done():
 		err = ctxEnded(ctx)
-	case <-at(end):
+	case <-timerAt(end):
 		err = waitOver(w.hold.policy)
 	}
 	e.shard.mu.Lock()
-	if away := e.awayLocked(); away != nil && errors.Is(err, ErrNotAcquired) {
-		err = endedBy(ctx, ErrUnavailable, away)
+	if outage := e.outageLocked(); outage != nil && errors.Is(err, ErrNotAcquired) {
+		err = endedBy(ctx, ErrUnavailable, outage)
 	}
 	if w.queued {
 		e.removeLocked(w)
@@ -267,9 +267,9 @@ func (l *Locker) await(ctx context.Context, e *entry, w *waiter, end time.Time) 
 	e.shard.mu.Unlock()
 	switch <-w.turn {
 	case granted:
-		l.pass(endedContext, w.hold, time.Now())
+		l.handOnOrFree(endedContext, w.hold, time.Now())
 	case compete:
-		l.next(w.entry)
+		l.wakeNext(w.entry)
 	}
 	return 0, err
 }
@@ -277,7 +277,7 @@ func (l *Locker) await(ctx context.Context, e *entry, w *waiter, end time.Time) 
 // giveLocked makes h the holder of e by lease, with the next token.
 func (e *entry) giveLocked(h *hold, lease *heldLease, now driver.Instant) {
 	h.entry, h.lease, h.token, h.began = e, lease, lease.nextToken(), now
-	e.competesLocked(false)
-	e.state, e.lease, e.holder, e.competing, e.asked = held, lease, h, nil, 0
+	e.setWaitingLocked(false)
+	e.state, e.lease, e.holder, e.competing, e.unansweredSince = held, lease, h, nil, 0
 	lease.holder.Store(h)
 }

@@ -32,7 +32,7 @@ func (f *frame) hold() *hold { return f.current.Load() }
 func (f *frame) find(l *Locker, backend, key string) *frame {
 	for ; f != nil; f = f.outer {
 		h := f.hold()
-		if h.entry.id.key == key && h.entry.id.backend == backend && h.entersBy(l) {
+		if h.entry.id.key == key && h.entry.id.backend == backend && h.canBeEnteredBy(l) {
 			if f.returned() {
 				return nil
 			}
@@ -55,8 +55,8 @@ func (f *frame) findAt(key string, backends []string) *frame {
 }
 
 // heldElsewhere reports whether the chain holds the lock on key of b by another Locker
-// than l, so that waiting for it would never end. Two Backends of one engine are not
-// known to be.
+// than l, so that waiting for it would never end. It does not know that two Backends have
+// one engine.
 func (f *frame) heldElsewhere(l *Locker, b driver.Backend, key string) bool {
 	for ; f != nil; f = f.outer {
 		h := f.hold()
@@ -70,7 +70,7 @@ func (f *frame) heldElsewhere(l *Locker, b driver.Backend, key string) bool {
 	return false
 }
 
-// sameBackend reports whether a and b are one. Of a type that can't be compared none is known to be.
+// sameBackend reports whether a and b are one. It reports false for types that can't be compared.
 func sameBackend(a, b driver.Backend) bool {
 	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
@@ -82,19 +82,19 @@ func (f *frame) reenter(ctx context.Context, outer *frame, p *Policy, end time.T
 	if ctx.Err() != nil {
 		return nil, ctxEnded(ctx)
 	}
-	if err := f.hold().admits(p); err != nil {
+	if err := f.hold().checkReentry(p); err != nil {
 		return nil, err
 	}
 	slot := f.slot()
 	if err := slot.enter(ctx, p, end); err != nil {
 		return nil, err
 	}
-	if err := f.alive(); err != nil {
+	if err := f.check(); err != nil {
 		slot.leave()
 		return nil, because(ErrLost, err)
 	}
 	if h := f.hold(); h.lease.downgraded.Load() { // maybe since it was asked above
-		if err := h.admits(p); err != nil {
+		if err := h.checkReentry(p); err != nil {
 			slot.leave()
 			return nil, err
 		}
@@ -137,8 +137,8 @@ func (f *frame) outermost() (first *frame) {
 	return first
 }
 
-// alive returns why a call under f is inside no lock, or nil.
-func (f *frame) alive() error {
+// check returns why a call under f is inside no lock, or nil.
+func (f *frame) check() error {
 	if f.returned() {
 		return errReturned
 	}
@@ -164,7 +164,7 @@ func (s reentrySlot) enter(ctx context.Context, p *Policy, end time.Time) error 
 		return nil
 	case <-ctx.Done():
 		return ctxEnded(ctx)
-	case <-at(end):
+	case <-timerAt(end):
 		return waitOver(p)
 	}
 }
@@ -187,7 +187,7 @@ func whileHolding(ctx context.Context, err error) error {
 func (f *frame) keys() (keys []string) {
 	for ; f != nil; f = f.outer {
 		key := f.hold().entry.id.key
-		if f.alive() != nil || slices.Contains(keys, key) {
+		if f.check() != nil || slices.Contains(keys, key) {
 			continue
 		}
 		if len(keys) == namedLocks {

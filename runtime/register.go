@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	registerAfter = time.Second // of the first lease: a process that is over by then is nobody's riddle
-	registerEvery = 20 * time.Second
-	registeredFor = time.Minute // two tries may fail
+	registerAfter   = time.Second // after the first lease: nobody looks up a process that has ended by then
+	registerEvery   = 20 * time.Second
+	registrationTTL = time.Minute // two tries may fail
 )
 
 // registration tells one engine who this Locker is, so that the owner ID of a lock leads
@@ -28,7 +28,7 @@ type registration struct {
 	process string // in JSON
 	begun   atomic.Bool
 	timer   *time.Timer // nil before the first lease; the mutex of the noteWork guards it
-	known   bool        // the engine may know us
+	known   bool        // the engine may have it
 }
 
 // newRegistrations returns those at the backends that can keep one, and that other processes
@@ -62,8 +62,8 @@ func thisProcess(l *Locker) *driver.Process {
 	return p
 }
 
-// begin has the registration made soon, if this is the first lease at the engine.
-func (r *registration) begin(notes *noteWork) {
+// schedule has the registration made soon, if this is the first lease at the engine.
+func (r *registration) schedule(notes *noteWork) {
 	if r == nil || r.begun.Load() || r.begun.Swap(true) {
 		return
 	}
@@ -81,7 +81,7 @@ func (r *registration) register(notes *noteWork) {
 	}
 	defer notes.work.Done()
 	r.known = true
-	r.put(notes.open, r.process, registeredFor)
+	r.put(notes.open, r.process, registrationTTL)
 	r.timer.Reset(registerEvery)
 }
 

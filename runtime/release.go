@@ -12,7 +12,7 @@ import (
 type Hold struct {
 	frame  *frame
 	parent *frame         // the frame that this one re-enters; nil for an outermost one
-	rest   []*Hold        // the holds of an AcquireAll; nil for a single lock
+	holds  []*Hold        // the holds of an AcquireAll; nil for a single lock
 	method *methodContext // nil for a re-entry
 }
 
@@ -21,7 +21,7 @@ func (h *Hold) Context() context.Context { return h.frame.ctx }
 
 // Key returns the lock's key. It is empty for a Hold of several locks.
 func (h *Hold) Key() string {
-	if h.rest != nil {
+	if h.holds != nil {
 		return ""
 	}
 	return h.frame.hold().entry.id.key
@@ -30,7 +30,7 @@ func (h *Hold) Key() string {
 // Token returns the lock's fencing token. It is 0 for a Hold of several locks: see
 // [TokenOf].
 func (h *Hold) Token() uint64 {
-	if h.rest != nil {
+	if h.holds != nil {
 		return 0
 	}
 	return h.frame.hold().token
@@ -40,15 +40,15 @@ func (h *Hold) Token() uint64 {
 // locks, the first one. It is in the past once the lock was lost.
 func (h *Hold) Deadline() time.Time {
 	now := time.Now()
-	if h.rest == nil {
+	if h.holds == nil {
 		hold := h.frame.hold()
 		if hold.lostCause() != nil {
 			return now.Add(-1)
 		}
 		return now.Add(hold.lease.deadline().LeftAt(now))
 	}
-	first := h.rest[0].Deadline()
-	for _, one := range h.rest[1:] {
+	first := h.holds[0].Deadline()
+	for _, one := range h.holds[1:] {
 		if d := one.Deadline(); d.Before(first) {
 			first = d
 		}
@@ -68,13 +68,13 @@ func (h *Hold) Release(errp *error) {
 	case h == nil:
 	case h.parent != nil:
 		h.addTo(errp, h.releaseOne(h.frame.ctx))
-	case h.rest == nil:
+	case h.holds == nil:
 		h.addTo(errp, h.releaseOne(h.method.caller))
 	default:
 		h.method.end(errReturned)
 		ctx := newReleaseContext(h.method.caller, time.Now()) // the bound is for all of them together
 		defer ctx.finish()
-		releaseAll(ctx, h.rest, errp)
+		releaseAll(ctx, h.holds, errp)
 	}
 }
 
@@ -94,14 +94,14 @@ func (h *Hold) releaseOne(ctx context.Context) error {
 	return r.end()
 }
 
-// releasing is one release: what the engine is to do lies between beginRelease and end.
+// releasing is one release. Between beginRelease and end the engine frees its lease.
 type releasing struct {
 	hold  *hold          // nil of a re-entry, and if there was nothing to release any more
 	lease *heldLease     // that the engine is to free, or nil
 	clock time.Time      // when it began
 	now   driver.Instant // the same
-	err   error          // its answer; of one that is over, its result
-	over  bool
+	err   error          // the engine's answer; if over, the result of the release
+	over  bool           // the engine has nothing to do
 }
 
 // addTo adds err, with which h was released, to the error result of the method.
@@ -124,10 +124,10 @@ func (h *Hold) leaveReentry() error {
 	hold := h.frame.hold()
 	h.parent.slot().leave()
 	if h.parent.returned() {
-		return hold.fail("release", errOutlived)
+		return hold.lostError("release", errOutlived)
 	}
 	if err := hold.check(); err != nil { // whether or not a timer has fired
-		return hold.fail("release", err)
+		return hold.lostError("release", err)
 	}
 	return nil
 }
@@ -151,22 +151,22 @@ func (h *Hold) beginRelease() (r releasing) {
 	r.clock = time.Now()
 	r.now = driver.At(r.clock)
 	if hold.lostCause() == nil && hold.lease.deadline().Sub(r.now) <= 0 && hold.expire() {
-		r.err = hold.fail("release", hold.lostCause())
+		r.err = hold.lostError("release", hold.lostCause())
 		return r
 	}
 	if cause := hold.lostCause(); cause != nil {
-		hold.giveBack()
-		r.err = hold.fail("release", cause)
+		hold.releaseLost()
+		r.err = hold.lostError("release", cause)
 		return r
 	}
 	if hold.done { // not before: a lost lease may be freed at any time
 		hold.lease.completed.Store(true)
 	}
 	if rest := hold.policy.AtLeast - hold.heldFor(r.now); rest > 0 && hold.method.Load() != nil { // else it has not run
-		hold.stay(rest)
+		hold.releaseAfter(rest)
 		return r
 	}
-	r.lease, r.over = hold.locker.part(hold, r.now), false
+	r.lease, r.over = hold.locker.handOn(hold, r.now), false
 	return r
 }
 
@@ -181,11 +181,11 @@ func (r *releasing) end() error {
 		return r.err
 	}
 	err := r.err
-	if cause := hold.lostCause(); cause != nil { // lost while part was about to begin
-		return hold.fail("release", cause)
+	if cause := hold.lostCause(); cause != nil { // lost just before handOn began
+		return hold.lostError("release", cause)
 	}
 	if isLost(err) {
-		err = hold.fail("release", errNotOwner)
+		err = hold.lostError("release", errNotOwner)
 		hold.observe(Lost, hold.heldFor(r.now), err)
 		return err
 	}
@@ -193,65 +193,65 @@ func (r *releasing) end() error {
 	return nil
 }
 
-// stay keeps the lock of h, whose method has returned, for so long, and releases it then.
+// releaseAfter releases the lock of h, whose method has returned, when rest is over.
 // The watchdog renews it meanwhile. A Close waits for it as for a hold, unless it is lost.
-func (h *hold) stay(rest time.Duration) {
+func (h *hold) releaseAfter(rest time.Duration) {
 	l := h.locker
 	h.entry.shard.active.Add(1)
 	kept := &methodContext{caller: context.WithoutCancel(h.caller())}
-	h.begin(kept) // a loss ends it, as it would end the method's
+	h.setMethod(kept) // a loss ends it, as it would end the method's
 	go func() {
 		select {
 		case <-time.After(rest):
 		case <-kept.Done():
 		}
 		r := releasing{hold: h, now: driver.Now()}
-		lease := l.part(h, r.now)
+		lease := l.handOn(h, r.now)
 		if lease == nil {
 			_ = r.end() // which tells the Observer
 			return
 		}
-		l.discardThen(lease, func(err error) {
+		l.releaseInBackgroundThen(lease, func(err error) {
 			r.err = err
-			l.next(lease.entry)
+			l.wakeNext(lease.entry)
 			_ = r.end()
 		})
 	}()
 }
 
-// expire ends h, whose lease is over, and gives it back. It reports whether it did:
+// expire ends h, whose lease is over, and releases that. It reports whether it did:
 // the watchdog may have been first.
 func (h *hold) expire() (done bool) {
 	done = h.locker.lose(h.lease, errLeaseOver)
 	if done {
-		h.giveBack()
+		h.releaseLost()
 	}
 	return done
 }
 
-// giveBack releases the lost lease of h at the engine, where it may last longer: by
-// the margin of the deadline, or by a renewal that had no answer. With a Delay it stays
-// closed.
-func (h *hold) giveBack() {
+// releaseLost releases the lost lease of h at the engine, where it may last longer: by
+// the margin of the deadline, or by a renewal that had no answer. Under a policy with
+// Delay it leaves the lease to its expiry.
+func (h *hold) releaseLost() {
 	switch h.lostCause() {
-	case errNotOwner, errGivenUp, errNotBack, errClosedUnder: // it has no lease any more, or Close gives it back
+	case errNotOwner, errGivenUp, errNotRetaken, errLockerClosed: // it has no lease any more, or Close gives it back
 		return
 	}
 	if h.policy.Delay == 0 {
-		h.locker.discard(h.lease)
+		h.locker.releaseInBackground(h.lease)
 	}
 }
 
-// free releases lease, which part returned, and lets the next in the queue of its entry
+// free releases lease, which handOn returned, and lets the next in the queue of its entry
 // compete.
 func (l *Locker) free(ctx context.Context, lease *heldLease, now time.Time) error {
 	e := lease.entry
 	if ctx == endedContext { // nobody waits for this release, and it must not hold the caller up
-		l.discardThen(lease, func(error) { l.next(e) })
+		l.releaseInBackgroundThen(lease, func(error) { l.wakeNext(e) })
 		return nil
 	}
 	err := l.release(ctx, lease, now)
-	l.next(e)
+	l.wakeNext(e)
 	return err
 }
 
@@ -268,24 +268,24 @@ func (l *Locker) release(ctx context.Context, lk *heldLease, now time.Time) erro
 		defer rc.finish()
 	}
 	err := lk.Release(rc, lk.token-1)
-	return l.released(lk, err)
+	return l.finishRelease(lk, err)
 }
 
-// released returns err, which the engine's release of lk ended with. If that leaves
-// anything to do, it goes on in the background.
-func (l *Locker) released(lk *heldLease, err error) error {
+// finishRelease returns err, with which the engine's release of lk ended. Unless the engine
+// has answered, the release goes on in the background.
+func (l *Locker) finishRelease(lk *heldLease, err error) error {
 	if err != nil && !isLost(err) {
-		l.discard(lk)
+		l.releaseInBackground(lk)
 	}
 	return err
 }
 
-// discard releases lk in the background.
-func (l *Locker) discard(lk *heldLease) { l.discardThen(lk, func(error) {}) }
+// releaseInBackground releases lk, and again until the engine answers.
+func (l *Locker) releaseInBackground(lk *heldLease) { l.releaseInBackgroundThen(lk, func(error) {}) }
 
-// discardThen is discard for a release that others wait for. It calls then with what the first
-// attempt has ended with.
-func (l *Locker) discardThen(lk *heldLease, then func(err error)) {
+// releaseInBackgroundThen is releaseInBackground for a release that others wait for. It calls
+// then with the result of the first attempt.
+func (l *Locker) releaseInBackgroundThen(lk *heldLease, then func(err error)) {
 	last, first := lk.token-1, true
 	l.cleanup.add(lk.entry.id.backend, lk.ttl(), func(ctx context.Context) error {
 		err := lk.Release(ctx, last)
@@ -320,12 +320,12 @@ func (l *Locker) lose(lk *heldLease, cause error) bool {
 	}
 	byTime := cause == errLeaseOver
 	if byTime {
-		cause = lk.overLocked()
+		cause = lk.overCauseLocked()
 	}
 	var all []*hold
 	wasIdle := e.state == idle
 	if !wasIdle {
-		all = append(lk.sharers(), e.holder)
+		all = append(lk.listSharers(), e.holder)
 	}
 	// Set under the shard's mutex: a release that finds another holder reads it.
 	for _, h := range all {
@@ -336,20 +336,20 @@ func (l *Locker) lose(lk *heldLease, cause error) bool {
 	for _, h := range all {
 		h.endLost(cause)
 	}
-	// Of an idle lease nobody else gives back what the engine may still have. An attempt
-	// without an answer may yet take the key anew for an owner that the engine has no more;
-	// a release bars it.
+	// Nobody else releases an idle lease, which may last longer at the engine. If the engine
+	// has lost the lock, an attempt without an answer may yet take it again; a release
+	// prevents that.
 	if wasIdle && byTime || cause == errNotOwner && lk.acquisition.MayHaveRun {
-		l.discard(lk)
+		l.releaseInBackground(lk)
 	}
-	l.next(e)
+	l.wakeNext(e)
 	for _, h := range all {
-		h.observe(Lost, h.heldFor(driver.Now()), h.fail("hold", cause))
+		h.observe(Lost, h.heldFor(driver.Now()), h.lostError("hold", cause))
 	}
 	return true
 }
 
-// Release is the engine's. Of a lease whose job is done it records that.
+// Release releases lk at the engine. If Complete was called, it records the tick as well.
 func (lk *heldLease) Release(ctx context.Context, last uint64) error {
 	if c, ok := lk.Lease.(driver.Completer); ok && lk.completed.Load() {
 		return c.Complete(ctx, last)
@@ -361,5 +361,5 @@ func (lk *heldLease) Release(ctx context.Context, last uint64) error {
 // changes nothing any more: the engine checks the owner, and its answer is ignored.
 func (e *entry) endLocked() {
 	e.shard.leases.remove(e.lease)
-	e.state, e.lease, e.holder, e.closed = busy, nil, nil, false
+	e.state, e.lease, e.holder, e.closedToReaders = busy, nil, nil, false
 }

@@ -20,11 +20,11 @@ import (
 func (l *Locker) AcquireAll(ctx context.Context, reqs ...Request) (context.Context, *Hold, error) {
 	reqs, err := l.inOrder(reqs)
 	if err != nil {
-		return ctx, nil, l.reject(ctx, reqs[0].Policy, reqs[0].Key, l.observedSince(), err)
+		return ctx, nil, l.reject(ctx, reqs[0].Policy, reqs[0].Key, l.nowIfObserved(), err)
 	}
 	switch {
 	case len(reqs) == 0:
-		return ctx, nil, l.reject(ctx, defaultPolicy, "", l.observedSince(), invalidf("AcquireAll needs a request"))
+		return ctx, nil, l.reject(ctx, defaultPolicy, "", l.nowIfObserved(), invalidf("AcquireAll needs a request"))
 	case len(reqs) == 1 && !reqs[0].listed:
 		return l.Acquire(ctx, reqs[0].Policy, reqs[0].Key)
 	}
@@ -80,7 +80,7 @@ func (l *Locker) acquireSeveral(ctx context.Context, reqs []Request) (context.Co
 	outer := owned(ctx)
 	for _, r := range reqs { // all of them before the first is sent
 		if err := l.precheck(outer, r); err != nil {
-			return ctx, nil, l.reject(ctx, r.Policy, r.Key, l.observedSince(), err)
+			return ctx, nil, l.reject(ctx, r.Policy, r.Key, l.nowIfObserved(), err)
 		}
 	}
 	var noted *Policy
@@ -94,7 +94,7 @@ func (l *Locker) acquireSeveral(ctx context.Context, reqs []Request) (context.Co
 	for i, r := range reqs {
 		ends[i] = l.waitEnd(r.Policy)
 	}
-	called := l.observedSince()
+	called := l.nowIfObserved()
 	for round := 1; ; round++ {
 		held, err := l.takeSeveral(ctx, outer, reqs, ends)
 		if err == nil {
@@ -104,7 +104,7 @@ func (l *Locker) acquireSeveral(ctx context.Context, reqs []Request) (context.Co
 		if !ok {
 			return ctx, nil, err
 		}
-		if round > lateGrants && !lost.renews() {
+		if round > maxLateGrants && !lost.renews() {
 			return ctx, nil, l.reject(ctx, lost.policy, lost.entry.id.key, called, because(ErrNotAcquired, lost))
 		}
 	}
@@ -119,12 +119,12 @@ func (l *Locker) precheck(outer *frame, r Request) error {
 		}
 		return invalidf("%s has no element, or an empty key", list)
 	}
-	if err := l.vet(r.Policy, r.Key); err != nil {
+	if err := l.validate(r.Policy, r.Key); err != nil {
 		return err
 	}
 	switch f := outer.find(l, r.Policy.Backend, r.Key); {
-	case f != nil && f.hold().admits(r.Policy) != nil:
-		return f.hold().admits(r.Policy)
+	case f != nil && f.hold().checkReentry(r.Policy) != nil:
+		return f.hold().checkReentry(r.Policy)
 	case f == nil && outer.heldElsewhere(l, l.backend(r.Policy.Backend), r.Key):
 		return errNestedElsewhere
 	}
@@ -142,16 +142,16 @@ func (e *lostEarly) Error() string {
 
 func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, ends []time.Time) (_ *Hold, err error) {
 	method := &methodContext{caller: ctx}
-	all := &Hold{method: method, frame: outer, rest: make([]*Hold, 0, len(reqs))}
+	all := &Hold{method: method, frame: outer, holds: make([]*Hold, 0, len(reqs))}
 	defer func() {
 		if err != nil {
 			method.end(err)
-			releasePart(ctx, all.rest, ends)
+			releasePart(ctx, all.holds, ends)
 		}
 	}()
-	for conflicts := 0; len(all.rest) < len(reqs); {
-		if run := l.runOf(outer, reqs[len(all.rest):]); run > 0 && conflicts < maxConflicts {
-			done, err := l.takeTogether(ctx, all, reqs, ends, run)
+	for conflicts := 0; len(all.holds) < len(reqs); {
+		if size := l.countTriable(outer, reqs[len(all.holds):]); size > 0 && conflicts < maxConflicts {
+			done, err := l.takeTogether(ctx, all, reqs, ends, size)
 			if err != nil {
 				return nil, err
 			}
@@ -160,7 +160,7 @@ func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, 
 			}
 			conflicts++
 		}
-		i, called := len(all.rest), l.observedSince()
+		i, called := len(all.holds), l.nowIfObserved()
 		r := reqs[i]
 		one, err := l.takeOne(ctx, outer, all.frame, r, ends[i])
 		if err != nil {
@@ -173,20 +173,20 @@ func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, 
 		}
 		all.add(one)
 	}
-	for _, one := range all.rest {
+	for _, one := range all.holds {
 		// By the clock: a process that was paused may be ahead of its watchdog.
 		if h := one.frame.hold(); one.parent == nil && h.check() != nil {
 			return nil, &lostEarly{h}
 		}
 	}
-	for _, one := range all.rest {
+	for _, one := range all.holds {
 		if one.parent == nil {
 			method.caller = method.traceHold(l.methodCaller(method.caller, one.frame.hold()), one.frame.hold())
 		}
 	}
-	for _, one := range all.rest {
+	for _, one := range all.holds {
 		if one.parent == nil {
-			one.frame.hold().begin(method)
+			one.frame.hold().setMethod(method)
 		}
 	}
 	all.frame.several = true
@@ -198,13 +198,13 @@ func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, 
 func (h *Hold) add(one *Hold) {
 	one.frame.outer, one.method = h.frame, h.method
 	h.frame = one.frame
-	h.rest = append(h.rest, one)
+	h.holds = append(h.holds, one)
 }
 
 // releasePart releases what a call has taken that did not get the rest. It blocks as
 // long as a release may, and no longer than 100 ms after ctx or the first of ends.
-func releasePart(ctx context.Context, rest []*Hold, ends []time.Time) {
-	if len(rest) == 0 {
+func releasePart(ctx context.Context, holds []*Hold, ends []time.Time) {
+	if len(holds) == 0 {
 		return
 	}
 	if end := earliest(ends); !end.IsZero() {
@@ -213,12 +213,12 @@ func releasePart(ctx context.Context, rest []*Hold, ends []time.Time) {
 		ctx = bounded
 	}
 	if ctx.Err() != nil {
-		releaseAll(endedContext, rest, nil)
+		releaseAll(endedContext, holds, nil)
 		return
 	}
 	bounded := newReleaseContext(ctx, time.Now())
 	defer bounded.finish()
-	releaseAll(bounded, rest, nil)
+	releaseAll(bounded, holds, nil)
 }
 
 // earliest returns the first of ends. A zero time never comes.

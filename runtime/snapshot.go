@@ -73,7 +73,7 @@ func (all *Snapshot) addShard(s *shard) {
 			all.Idle++
 		case held:
 			all.addHold(e, e.holder, now)
-			for h := range e.lease.also {
+			for h := range e.lease.sharers {
 				if h != e.holder {
 					all.addHold(e, h, now)
 				}

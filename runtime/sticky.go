@@ -12,82 +12,82 @@ import (
 //	held -> released: nobody waits here, no other process is known to -> idle
 //	idle -> the next call here: held, with the next token, and no command
 //	idle -> its time is over, another process waits, Close, or a call here that can't have it: released
-//	idle -> the watchdog finds it over, or the engine says so: as a hold that is lost, which nobody has
+//	idle -> its deadline passes, or the engine says that it is lost: ended, and nobody is told
 //
 // An entry that is idle has its lease, which stays in the watchdog's heap and is renewed.
 
-// longestKept is after how many times Sticky a lease goes back to the engine in any case:
-// for who waits and is not heard.
-const longestKept = 10
+// maxStickyFactor is after how many times Sticky a lease goes back to the engine in any case:
+// the notice that another process waits may have been lost.
+const maxStickyFactor = 10
 
-// mostTokens is for how long a lease that may be kept reserves tokens.
-const mostTokens = time.Minute
+// maxTokenSpan is for how long a lease that may be kept reserves tokens.
+const maxTokenSpan = time.Minute
 
 // stickyLease is what a lease needs that may be kept idle.
 type stickyLease struct {
-	time time.Duration // the policy's Sticky; 0 of a lease that is not kept
-	ttl  time.Duration // the policy's; the lease is as long once it is grown
+	keepFor time.Duration // the policy's Sticky; 0 if the lease is not kept
+	ttl     time.Duration // the policy's; the lease is as long once it is grown
 
 	// A lease that may be kept is short, because the engine can't shorten it when nobody
 	// uses it any more. For a long hold it grows, and is not kept after that.
-	growth   atomic.Int32 // short, grows or grown
+	growth   atomic.Int32 // notGrown, growing or grown
 	recalled atomic.Bool  // another process waits for the key
 }
 
 // How far the growth of a sticky lease is.
 const (
-	short int32 = iota
-	grows       // the engine is asked for ttl, and the lease has its old margin and retries
-	grown       // the engine has granted it
+	notGrown int32 = iota
+	growing        // the engine is asked for ttl, and the lease has its old margin and retries until it answers
+	grown          // the engine has granted it
 )
 
 // listenForRecall has the engine tell when another process wants lk, if it may be kept.
 func (l *Locker) listenForRecall(lk *heldLease) {
-	if r, ok := lk.entry.backend.(driver.Recaller); ok && lk.sticky.time > 0 {
+	if r, ok := lk.entry.backend.(driver.Recaller); ok && lk.sticky.keepFor > 0 {
 		r.NotifyWanted(&lk.acquisition, func() {
-			lk.sticky.recalled.Store(true) // before giveUp looks: a release that comes between sees it
-			l.giveUp(lk)
+			lk.sticky.recalled.Store(true) // before freeIfIdleOver looks: a release that comes between sees it
+			l.freeIfIdleOver(lk)
 		})
 	}
 }
 
-// canKeepForLocked reports whether a hold under p may begin on lk, which is sticky.
-func (lk *heldLease) canKeepForLocked(p *Policy, now driver.Instant) bool {
-	return p.Sticky == lk.sticky.time && p.ttl() == lk.sticky.ttl && lk.isOursLocked(now) &&
+// canResumeLocked reports whether a hold under p may begin on lk, which is sticky.
+func (lk *heldLease) canResumeLocked(p *Policy, now driver.Instant) bool {
+	return p.Sticky == lk.sticky.keepFor && p.ttl() == lk.sticky.ttl && lk.hasTenureLocked(now) &&
 		lk.ends().Sub(now) >= lk.term()/2 // else renewals have no answer
 }
 
 // isTooShortFor reports whether h is not to begin on lk, of which so much is left when its
 // grant arrives: Sticky is short beside a round trip to the engine, so that the lease might be
-// over before a renewal has an answer. Who tries can't ask again.
+// over before a renewal has an answer. A call that does not wait can't ask again, so it takes the lease.
 func (lk *heldLease) isTooShortFor(h *hold, left time.Duration) bool {
 	return lk.length() < lk.sticky.ttl && left < lk.term()/2 && !h.tries()
 }
 
-// keepLocked keeps the lease of e, whose last holder was h, for the next hold. It reports
+// keepIdleLocked keeps the lease of e, whose last holder was h, for the next hold. It reports
 // false if the lease is to go back to the engine.
-func (e *entry) keepLocked(h *hold, now driver.Instant) bool {
+func (e *entry) keepIdleLocked(h *hold, now driver.Instant) bool {
 	lk := e.lease
-	if lk.sticky.time == 0 || e.first != nil || h.locker.closed.Load() || lk.isWanted() || lk.sticky.growth.Load() != short ||
-		!lk.canKeepForLocked(h.policy, now) || lk.ends().Sub(now) > lk.sticky.time {
+	if lk.sticky.keepFor == 0 || e.first != nil || h.locker.closed.Load() || lk.isWanted() || lk.sticky.growth.Load() != notGrown ||
+		!lk.canResumeLocked(h.policy, now) || lk.ends().Sub(now) > lk.sticky.keepFor {
 		return false
 	}
-	e.state, e.idleUntil = idle, now.Add(lk.sticky.time)
+	e.state, e.idleUntil = idle, now.Add(lk.sticky.keepFor)
 	if !h.renews() { // it may have been due meanwhile
 		h.locker.watchdog.lookWithinLocked(lk, now, max(lk.renewalIn(now), 0))
 	}
 	return true
 }
 
-// endIdleLocked makes h the holder of e if it is idle and h may begin on its lease. If h may not,
+// resumeIdleLocked makes h the holder of e if it is idle and h may begin on its lease. If h may not,
 // it ends the lease and returns it: it goes back to the engine.
-func (e *entry) endIdleLocked(h *hold) (resumed bool, back *heldLease) {
+func (e *entry) resumeIdleLocked(h *hold) (resumed bool, back *heldLease) {
 	if e.state != idle {
 		return false, nil
 	}
-	if now := driver.Now(); e.lease.canKeepForLocked(h.policy, now) {
+	if now := driver.Now(); e.lease.canResumeLocked(h.policy, now) {
 		e.giveLocked(h, e.lease, now)
-		h.handed = true
+		h.handedOff = true
 		return true, nil
 	}
 	back = e.lease
@@ -95,28 +95,28 @@ func (e *entry) endIdleLocked(h *hold) (resumed bool, back *heldLease) {
 	return false, back
 }
 
-// giveUp gives lk back to the engine if it is idle and is not to be kept any longer. It
+// freeIfIdleOver gives lk back to the engine if it is idle and is not to be kept any longer. It
 // does not wait for the engine.
-func (l *Locker) giveUp(lk *heldLease) {
+func (l *Locker) freeIfIdleOver(lk *heldLease) {
 	e, now := lk.entry, time.Now()
 	e.shard.mu.Lock()
 	if e.lease != lk || !lk.idleIsOverLocked(driver.At(now)) {
 		e.shard.mu.Unlock()
 		return
 	}
-	e.retireLocked()
+	e.endIdleLeaseLocked()
 	e.shard.mu.Unlock()
 	l.freeIdle(lk, now)
 }
 
-// retireLocked ends the lease of e, which is idle. Close waits until freeIdle has begun to give
+// endIdleLeaseLocked ends the lease of e, which is idle. Close waits until freeIdle has begun to give
 // it back.
-func (e *entry) retireLocked() {
+func (e *entry) endIdleLeaseLocked() {
 	e.shard.active.Add(1)
 	e.endLocked()
 }
 
-// freeIdle gives lk back, which retireLocked has ended. It does not wait for the engine.
+// freeIdle releases lk, which endIdleLeaseLocked has ended. It does not wait for the engine.
 func (l *Locker) freeIdle(lk *heldLease, now time.Time) {
 	_ = l.free(endedContext, lk, now)
 	l.leave(lk.entry.shard)
@@ -138,7 +138,7 @@ func (lk *heldLease) renewsLocked() bool {
 // hold has lasted for as long as it takes until a renewal.
 func (lk *heldLease) growLocked(now driver.Instant) {
 	if lk.sticky.ttl > lk.acquisition.TTL && lk.entry.state == held && now.Sub(lk.entry.holder.began) >= renewAfter(lk.length()) {
-		lk.sticky.growth.CompareAndSwap(short, grows)
+		lk.sticky.growth.CompareAndSwap(notGrown, growing)
 	}
 }
 

@@ -36,9 +36,9 @@ func (l *Locker) Ping(ctx context.Context) error {
 	return errors.Join(all...)
 }
 
-// vet reports what can't be right about an acquire, whatever the state of the
+// validate reports what can't be right about an acquire, whatever the state of the
 // Locker.
-func (l *Locker) vet(p *Policy, key string) error {
+func (l *Locker) validate(p *Policy, key string) error {
 	if l == nil {
 		return invalidf("the Locker is nil; make one with lock.New")
 	}
@@ -51,7 +51,7 @@ func (l *Locker) vet(p *Policy, key string) error {
 	if p.Once && p.tick == "" {
 		return invalidf("the policy has Once, which needs a tick; call AcquireOnce")
 	}
-	return l.supports(p)
+	return l.checkSupport(p)
 }
 
 // MustSupport panics with an [*Error] if one of policies can't be right, names a backend
@@ -62,7 +62,7 @@ func (l *Locker) MustSupport(policies ...*Policy) {
 		p = l.complete(p)
 		err := p.validate()
 		if err == nil && l != nil {
-			err = l.supports(p)
+			err = l.checkSupport(p)
 		}
 		if err != nil {
 			panic(&Error{Op: "policy", Method: p.Method, Key: p.Pattern, Err: err})
@@ -70,8 +70,8 @@ func (l *Locker) MustSupport(policies ...*Policy) {
 	}
 }
 
-// supports reports whether p's backend is there and has p's kind of lock.
-func (l *Locker) supports(p *Policy) error {
+// checkSupport reports whether p's backend is there and has p's kind of lock.
+func (l *Locker) checkSupport(p *Policy) error {
 	b := l.backend(p.Backend)
 	if b == nil {
 		return l.noBackend(p.Backend)
@@ -102,8 +102,8 @@ func (l *Locker) backend(name string) driver.Backend {
 	}
 	b := l.backends[name]
 	if b == nil && len(l.backends) == 1 {
-		if any, ok := l.own.(driver.Named); ok {
-			return any.Named(name)
+		if named, ok := l.own.(driver.Named); ok {
+			return named.Named(name)
 		}
 	}
 	return b

@@ -12,31 +12,28 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// What several locks of one call have in common: they are tried, and released, at once. Only the
-// commands are joint, where the engine takes many keys in few: each lock has its own entry,
-// acquisition and lease, and whatever undoes one of them alone undoes it here.
+// The locks of one AcquireAll are tried, and released, at once. Where the engine takes many keys
+// in few commands, only the commands are joint: each lock has its own entry, acquisition, lease
+// and undo.
 //
 //	free in this process -> busy with the key -> asked for -> as compete leaves it
 //	released -> its lease waits for those of the others, in a batch -> freed -> as before
 
 const (
-	// handful is how many locks are still taken and released one after the other where the
-	// engine is asked for each: few round trips, and no goroutines.
-	handful = 3
+	// maxSequential is how many locks are taken and released one after the other, without
+	// goroutines, where the engine is asked for each.
+	maxSequential = 3
 
-	// mostAtOnce is how many goroutines take or release the locks of one call.
-	mostAtOnce = 256
+	// maxAtOnce is how many goroutines take or release the locks of one call.
+	maxAtOnce = 256
 
-	// maxConflicts is how often a call tries the locks that it lacks all at once, and has to
-	// give some back. It takes the others one after the other, so that what it repeats
-	// has a bound.
+	// maxConflicts is how often a call tries all the locks that it lacks at once, and has to
+	// give some back. After that it takes the rest one after the other, so that it ends.
 	maxConflicts = 3
 )
 
-// trial says what becomes of a lock that takeTogether asks for. Where the engine is asked for each,
-// to make this process busy with all keys before the first is asked for, as a batch does, would keep
-// other calls from keys that nobody asks for yet, and to begin the holds when all are answered would
-// leave the first ones without renewals meanwhile.
+// trial is the state of a lock that takeTogether asks for. Each lock has a hold, and is renewed,
+// as soon as it is granted: the others may take longer to be answered than its lease lasts.
 type trial int32
 
 const (
@@ -53,18 +50,18 @@ func (h *hold) tries() bool { return h.policy.Try || h.trial.Load() != int32(kep
 // h was lost before.
 func (h *hold) keep() bool { return h.trial.CompareAndSwap(int32(trying), int32(kept)) }
 
-// hides reports whether the Observer must not hear what has become of h.
-func (h *hold) hides(kind EventKind) bool {
+// hidesFromObserver reports whether the Observer must not hear what has become of h.
+func (h *hold) hidesFromObserver(kind EventKind) bool {
 	if kind == Lost && h.trial.CompareAndSwap(int32(trying), int32(dropped)) {
 		return true
 	}
 	return h.trial.Load() != int32(kept)
 }
 
-// runOf returns how many of the first of reqs can be tried all at once, or 0 if that is not
+// countTriable returns how many of the first of reqs can be tried all at once, or 0 if that is not
 // worth it. They are of one backend.
-func (l *Locker) runOf(outer *frame, reqs []Request) int {
-	enough, first := handful+1, reqs[0].Policy.Backend
+func (l *Locker) countTriable(outer *frame, reqs []Request) int {
+	enough, first := maxSequential+1, reqs[0].Policy.Backend
 	if batches(l.backend(first)) {
 		enough = 2
 	}
@@ -80,9 +77,9 @@ func (l *Locker) runOf(outer *frame, reqs []Request) int {
 
 // canTry reports whether r can be tried beside others. A re-entry sends nothing. A lock
 // with a Delay or AtLeast may stay closed when it is given back. One with Sticky may be
-// here already. Queue limits who waits,
-// and a trial does not. Of two calls with Try that cross, each could be refused what the
-// other is about to give back; one after the other, the first of them gets all.
+// here already. Queue limits who waits, and a trial does not wait. Two calls with Try that
+// cross could each be refused what the other is about to give back; if they ask one key
+// after the other, the first call gets all.
 func (l *Locker) canTry(outer *frame, r Request) bool {
 	p := r.Policy
 	return p.kind() == 0 && !p.Try && p.Queue == 0 && p.Delay == 0 && p.AtLeast == 0 && p.Sticky == 0 &&
@@ -91,10 +88,10 @@ func (l *Locker) canTry(outer *frame, r Request) bool {
 
 // atOnce returns how many calls of b one call of ours may make at the same time.
 func atOnce(b driver.Backend) int {
-	if few, ok := b.(driver.Bounded); ok {
-		return min(max(few.AtOnce(), 1), mostAtOnce)
+	if bounded, ok := b.(driver.Bounded); ok {
+		return min(max(bounded.AtOnce(), 1), maxAtOnce)
 	}
-	return mostAtOnce
+	return maxAtOnce
 }
 
 // batches reports whether b takes many keys in few commands.
@@ -113,11 +110,11 @@ type attempt struct {
 // the first that was refused to all, gives the others back, and reports whether none was
 // refused. So a call that then waits for the one that was refused holds none that comes
 // after it. An error is final: it is that of the first that failed.
-func (l *Locker) takeTogether(ctx context.Context, all *Hold, reqs []Request, ends []time.Time, run int) (done bool, err error) {
-	began, called := len(all.rest), l.observedSince()
-	tried := l.try(ctx, reqs[began:began+run], ends[began:began+run])
+func (l *Locker) takeTogether(ctx context.Context, all *Hold, reqs []Request, ends []time.Time, size int) (done bool, err error) {
+	began, called := len(all.holds), l.nowIfObserved()
+	tried := l.try(ctx, reqs[began:began+size], ends[began:began+size])
 	n := 0
-	for ; n < run && tried[n].err == nil; n++ {
+	for ; n < size && tried[n].err == nil; n++ {
 		one := tried[n].held
 		if !one.frame.hold().keep() {
 			break
@@ -125,7 +122,7 @@ func (l *Locker) takeTogether(ctx context.Context, all *Hold, reqs []Request, en
 		l.observeHold(ctx, one.frame.hold(), called)
 		all.add(one)
 	}
-	if n == run {
+	if n == size {
 		return true, nil
 	}
 	var back []*Hold
@@ -136,15 +133,17 @@ func (l *Locker) takeTogether(ctx context.Context, all *Hold, reqs []Request, en
 			back = append(back, one.held)
 		}
 	}
-	if err := tried[n].err; err != nil && !errors.Is(err, ErrNotAcquired) && !isAway(err) {
-		all.rest = append(all.rest, back...) // which are released with the others, in the time of one release
+	if err := tried[n].err; err != nil && !errors.Is(err, ErrNotAcquired) && !isOutage(err) {
+		all.holds = append(all.holds, back...) // which are released with the others, in the time of one release
 		return false, l.reject(ctx, reqs[began+n].Policy, reqs[began+n].Key, called, err)
 	}
 	releasePart(ctx, back, ends)
 	return false, nil
 }
 
-// try tries all of reqs at once. What comes after one that failed may be left out.
+// try tries all of reqs at once. Those that come after one that failed may be left out.
+// Where the engine is asked for each key, a key is reserved only just before: until then
+// other calls of this process may take it.
 func (l *Locker) try(ctx context.Context, reqs []Request, ends []time.Time) []attempt {
 	backend := l.backend(reqs[0].Policy.Backend)
 	if b, ok := backend.(driver.BatchAcquirer); ok {
@@ -174,8 +173,8 @@ func (l *Locker) try(ctx context.Context, reqs []Request, ends []time.Time) []at
 }
 
 // tryInBatch is try for reqs of one backend, which b is. It asks for those before the first
-// that another call of this process holds or wants: nobody waits for it while it waits for
-// somebody here.
+// that another call of this process holds or wants, so that it waits for no other call while
+// it is busy with keys.
 func (l *Locker) tryInBatch(ctx context.Context, b driver.BatchAcquirer, reqs []Request, ends []time.Time) []attempt {
 	tried := make([]attempt, len(reqs))
 	var ops []*acquireOp
@@ -186,7 +185,7 @@ func (l *Locker) tryInBatch(ctx context.Context, b driver.BatchAcquirer, reqs []
 			tried[i].err = err
 			break
 		}
-		op.prepare()
+		op.fillAcquisition()
 		ops, as = append(ops, op), append(as, op.acquisition)
 	}
 	if len(ops) == 0 {
@@ -195,7 +194,7 @@ func (l *Locker) tryInBatch(ctx context.Context, b driver.BatchAcquirer, reqs []
 	askCtx, cancel := ops[0].bounded()
 	defer cancel()
 	leases, errs := make([]driver.Lease, len(as)), repeated(errHeld, len(as))
-	if !ops[0].over() { // else nothing needs to be sent
+	if !ops[0].callerDone() { // else nothing needs to be sent
 		leases, errs = b.AcquireAll(askCtx, as)
 	}
 	if len(leases) != len(as) || len(errs) != len(as) {
@@ -204,7 +203,7 @@ func (l *Locker) tryInBatch(ctx context.Context, b driver.BatchAcquirer, reqs []
 	}
 	for i, op := range ops {
 		if errs[i] != nil {
-			op.entry.heard(errs[i])
+			op.entry.noteAnswer(errs[i])
 		}
 		tried[i] = l.conclude(op, leases[i], errs[i])
 	}
@@ -254,14 +253,14 @@ func (l *Locker) conclude(op *acquireOp, lease driver.Lease, err error) attempt 
 
 // releaseAll releases the last one first, or all at once. What it adds to *errp has the
 // same order either way.
-func releaseAll(ctx context.Context, rest []*Hold, errp *error) {
-	rest = slices.Clone(rest)
-	slices.Reverse(rest)
-	errs, together := make([]error, len(rest)), make([]releasing, len(rest))
+func releaseAll(ctx context.Context, holds []*Hold, errp *error) {
+	holds = slices.Clone(holds)
+	slices.Reverse(holds)
+	errs, together := make([]error, len(holds)), make([]releasing, len(holds))
 	var each []int
-	most := mostAtOnce
-	for i, one := range rest {
-		if ctx != endedContext && one.joins() {
+	most := maxAtOnce
+	for i, one := range holds {
+		if ctx != endedContext && one.releasesInBatch() {
 			together[i] = one.beginRelease()
 		} else {
 			each = append(each, i)
@@ -272,20 +271,20 @@ func releaseAll(ctx context.Context, rest []*Hold, errp *error) {
 	for i := range together {
 		errs[i] = together[i].end()
 	}
-	if len(each) <= handful || ctx == endedContext { // that one waits for nothing
+	if len(each) <= maxSequential || ctx == endedContext { // that one waits for nothing
 		most = 1
 	}
 	inParallel(len(each), most, func(n int) {
 		i := each[n]
-		errs[i] = rest[i].releaseOne(ctx)
+		errs[i] = holds[i].releaseOne(ctx)
 	})
-	for i, one := range rest {
+	for i, one := range holds {
 		one.addTo(errp, errs[i])
 	}
 }
 
-// joins reports whether the lease of h can be freed together with others.
-func (h *Hold) joins() bool {
+// releasesInBatch reports whether the lease of h can be freed together with others.
+func (h *Hold) releasesInBatch() bool {
 	e := h.frame.hold().entry
 	_, ok := e.backend.(driver.BatchReleaser)
 	return ok && h.parent == nil && e.id.kind == 0
@@ -315,8 +314,8 @@ func freeTogether(ctx context.Context, rs []releasing) {
 			}
 			for i, r := range group {
 				l := r.hold.locker
-				r.err = l.released(r.lease, errs[i])
-				l.next(r.lease.entry)
+				r.err = l.finishRelease(r.lease, errs[i])
+				l.wakeNext(r.lease.entry)
 			}
 		})
 	}

@@ -17,30 +17,30 @@ import (
 const (
 	lookEvery   = 200 * time.Millisecond // for a cycle, once a call has waited for deadlockAfter
 	lookSoon    = 20 * time.Millisecond  // while a cycle is seen, until all of it agree
-	notesFor    = 3 * time.Second        // a note outlives its process so long
+	waitNoteTTL = 3 * time.Second        // a note outlives its process so long
 	noteTimeout = time.Second
-	mostNotes   = 16  // locks of a call that have a note
-	mostRead    = 100 // statements that one look reads
+	maxNotes    = 16  // locks of a call that have a note
+	maxRead     = 100 // entries that one look reads
 )
 
-// unknown stands for a note that may be there or not.
-const unknown = "?"
+// unknownNote stands for a note that the engine may have or not: a PutNote has failed.
+const unknownNote = "?"
 
 // waitNote is what the engine is told of one wait: a note on each lock that the call holds at
 // the same Backend, and that excludes all others. Whoever waits for such a lock reads what its
-// holder waits for, and so on. A cycle that is read is none yet, because notes are read one
-// after the other, and may stay after the wait that they are about. So each wait of a cycle
-// notes whose statements it has seen, as long as it waits itself. Once all have seen all there
-// was a moment, when the last of them began, at which all of them waited: a deadlock. The one
-// with the greatest ID gives up. It asks for fresh notes before, by its Round: what others
-// noted before they gave up does not count.
+// holder waits for, and so on. A cycle that is read proves nothing yet: notes are read one after
+// the other, and may stay after the wait that they are about. So each wait of a cycle notes
+// whose entries it has seen, as long as it waits itself. Once all have seen all there was a
+// moment, when the last of them began, at which all of them waited: a deadlock. The one with
+// the greatest ID gives up. Before that it asks for fresh notes, by its Round: a wait that has
+// given up writes none.
 //
 // The mutex of the Locker's nestedWaits guards round and seen; the rest belongs to the
 // goroutine that watches.
 type waitNote struct {
 	id     string
 	engine driver.Noter
-	holds  []heldLock // without doubles
+	holds  []chainLock // without doubles
 
 	round int            // of the cycle that was seen last; 0 before the first
 	seen  map[string]int // the rounds of that cycle's other waits, by ID
@@ -53,15 +53,15 @@ type waitNote struct {
 // waitName names the note on a lock.
 func waitName(key string) string { return "wait/" + key }
 
-// heldLock is a lock that a waiting call holds.
-type heldLock struct {
+// chainLock is a lock that a waiting call holds.
+type chainLock struct {
 	frame *frame
-	hold  *hold // that the frame had when the note began: a lock that was given up meanwhile counts no more
+	hold  *hold // of frame when the note began; if it is another now, the lock was given up meanwhile
 	key   string
 }
 
-// statement is one wait, in a note on a lock that the waiting call holds.
-type statement struct {
+// noteEntry is one wait, in a note on a lock that the waiting call holds.
+type noteEntry struct {
 	ID    string         `json:"id"`
 	By    string         `json:"by"`    // which call it is, in words
 	Holds string         `json:"holds"` // in words
@@ -109,8 +109,8 @@ func (n *noteWork) end(ctx context.Context) {
 	n.stop()
 }
 
-// newNote returns what the engine is to be told of w, or nil: of a call that holds no lock
-// there that excludes all others nobody can be known to wait for it.
+// newNote returns what the engine is to be told of w. It is nil if the call holds no lock there
+// that excludes all others: then nobody is known to wait for the call.
 func (w *nestedWait) newNote() *waitNote {
 	engine, ok := w.backend.(driver.Noter)
 	if !ok {
@@ -119,9 +119,9 @@ func (w *nestedWait) newNote() *waitNote {
 	n := &waitNote{id: newUUID(), engine: engine, put: map[string]string{}}
 	for f := w.chain; f != nil; f = f.outer {
 		at, ok := f.hold().fullKey()
-		h := heldLock{f, f.hold(), at}
+		h := chainLock{f, f.hold(), at}
 		if ok && h.excludes() && sameBackend(h.hold.entry.backend, w.backend) && !n.covers(at) {
-			n.holds = append(n.holds[:min(len(n.holds), mostNotes-1)], h) // the outermost is one of them
+			n.holds = append(n.holds[:min(len(n.holds), maxNotes-1)], h) // the outermost is one of them
 		}
 	}
 	if n.holds == nil {
@@ -131,7 +131,7 @@ func (w *nestedWait) newNote() *waitNote {
 }
 
 // excludes reports whether the lock is held, and nobody else can be inside.
-func (h heldLock) excludes() bool {
+func (h chainLock) excludes() bool {
 	if h.frame.hold() != h.hold || h.frame.returned() || h.hold.check() != nil {
 		return false
 	}
@@ -141,40 +141,41 @@ func (h heldLock) excludes() bool {
 
 // covers reports whether n is of a call that holds the lock on key.
 func (n *waitNote) covers(key string) bool {
-	return slices.ContainsFunc(n.holds, func(h heldLock) bool { return h.key == key && h.excludes() })
+	return slices.ContainsFunc(n.holds, func(h chainLock) bool { return h.key == key && h.excludes() })
 }
 
-// announce puts w's notes before w looks itself. An engine that is slow does not delay the look,
-// which puts what is missing.
+// announce puts w's notes before w looks itself. A slow engine does not delay the look, which
+// puts what is missing.
 func (w *nestedWait) announce() {
 	if w.note != nil {
 		ctx, cancel := context.WithTimeout(w.ctx, deadlockAfter-noteAfter)
 		defer cancel()
-		w.state(ctx)
+		w.putNotes(ctx)
 	}
 }
 
-// lookBeyond reads who holds what w waits for, and gives up if that leads back to w and w is
-// the one to. It returns when to look again. An engine that does not answer is asked again.
-func (w *nestedWait) lookBeyond() time.Duration {
+// lookRemotely reads who holds what w waits for, and gives up if that leads back to w, and w has
+// the greatest ID. It returns the pause until the next look. An engine that does not answer is
+// asked again.
+func (w *nestedWait) lookRemotely() time.Duration {
 	ctx, cancel := context.WithTimeout(w.ctx, noteTimeout)
 	defer cancel()
-	w.state(ctx)
-	cycle := w.follow(ctx, w.key, map[string]bool{w.note.id: true})
+	w.putNotes(ctx)
+	cycle := w.findPath(ctx, w.key, map[string]bool{w.note.id: true})
 	if cycle == nil {
 		w.note.cycle = nil
 		return lookEvery
 	}
-	if w.saw(cycle) {
-		w.state(ctx)
-	} else if w.note.cycle != nil && w.note.agreed(cycle) {
-		w.giveUp(w.errorBeyond(cycle))
+	if w.noteSeen(cycle) {
+		w.putNotes(ctx)
+	} else if w.note.cycle != nil && w.note.allHaveSeen(cycle) {
+		w.giveUp(w.remoteCycleError(cycle))
 	}
 	return lookSoon
 }
 
-// saw notes that w has read cycle. It reports whether there is news for the others.
-func (w *nestedWait) saw(cycle []statement) (news bool) {
+// noteSeen notes that w has read cycle. It reports whether w's notes have to change.
+func (w *nestedWait) noteSeen(cycle []noteEntry) (news bool) {
 	n, all := w.note, w.locker.waits
 	ids, seen := []string{n.id}, map[string]int{}
 	for _, s := range cycle {
@@ -191,8 +192,8 @@ func (w *nestedWait) saw(cycle []statement) (news bool) {
 	return news
 }
 
-// agreed reports whether each of cycle has seen all others, and n in its round.
-func (n *waitNote) agreed(cycle []statement) bool {
+// allHaveSeen reports whether each of cycle has seen all others, and n in its round.
+func (n *waitNote) allHaveSeen(cycle []noteEntry) bool {
 	for _, s := range cycle {
 		for _, id := range n.cycle {
 			if round, ok := s.Seen[id]; id != s.ID && (!ok || id == n.id && round < n.round) {
@@ -212,86 +213,86 @@ func (w *nestedWait) giveUp(cycle error) {
 	}
 }
 
-// follow returns the statements that lead from the lock on key to w, or nil.
-func (w *nestedWait) follow(ctx context.Context, key string, visited map[string]bool) []statement {
+// findPath returns the entries that lead from the lock on key to w, or nil.
+func (w *nestedWait) findPath(ctx context.Context, key string, visited map[string]bool) []noteEntry {
 	text, err := w.note.engine.Note(ctx, waitName(key))
 	if err != nil || text == "" {
 		return nil
 	}
-	var all []statement
+	var all []noteEntry
 	if json.Unmarshal([]byte(text), &all) != nil {
 		return nil
 	}
 	for _, s := range all {
-		if visited[s.ID] || len(visited) > mostRead {
+		if visited[s.ID] || len(visited) > maxRead {
 			continue
 		}
 		visited[s.ID] = true
 		if w.note.covers(s.Waits) {
-			return []statement{s}
+			return []noteEntry{s}
 		}
-		if rest := w.follow(ctx, s.Waits, visited); rest != nil {
-			return append([]statement{s}, rest...)
+		if rest := w.findPath(ctx, s.Waits, visited); rest != nil {
+			return append([]noteEntry{s}, rest...)
 		}
 	}
 	return nil
 }
 
-// state puts w's notes that the engine does not have, or forgets soon.
-func (w *nestedWait) state(ctx context.Context) {
+// putNotes puts those of w's notes that the engine does not have, or that expire soon.
+func (w *nestedWait) putNotes(ctx context.Context) {
 	n := w.note
-	old := time.Since(n.putAt) > notesFor/3
+	old := time.Since(n.putAt) > waitNoteTTL/3
 	if old {
 		n.putAt = time.Now()
 	}
 	for _, h := range n.holds {
-		text := w.locker.waits.noteOn(h.key, w.backend)
+		text := w.locker.waits.noteText(h.key, w.backend)
 		if text == n.put[h.key] && (text == "" || !old) {
 			continue
 		}
-		ttl := notesFor
+		ttl := waitNoteTTL
 		if text == "" {
 			ttl = 0
 		}
 		if n.engine.PutNote(ctx, waitName(h.key), text, ttl) != nil {
-			text = unknown
+			text = unknownNote
 		}
 		n.put[h.key] = text
 	}
 }
 
-// withdraw has the engine forget w, which is over. A note that it can't be told of any more
-// ends by itself.
+// withdraw removes w, which is over, from the notes at the engine. If the engine does not
+// answer, they expire.
 func (w *nestedWait) withdraw() {
 	if w.note == nil || len(w.note.put) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(w.locker.notes.ctx, noteTimeout)
 	defer cancel()
-	w.state(ctx)
+	w.putNotes(ctx)
 }
 
-// noteOn returns what is to stand in the note on key at b: the waits of those that hold it,
+// noteText returns the text of the note on key at b: the waits of the calls that hold it,
 // or "".
-func (all *nestedWaits) noteOn(key string, b driver.Backend) string {
+func (all *nestedWaits) noteText(key string, b driver.Backend) string {
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	var list []statement
-	for w := range all.holding[key] {
+	var list []noteEntry
+	for w := range all.byHeldKey[key] {
 		if w.note != nil && w.note.covers(key) && sameBackend(w.backend, b) {
-			list = append(list, w.statement())
+			list = append(list, w.noteEntry())
 		}
 	}
 	if list == nil {
 		return ""
 	}
-	slices.SortFunc(list, func(a, b statement) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(list, func(a, b noteEntry) int { return strings.Compare(a.ID, b.ID) })
 	text, _ := json.Marshal(list) // strings can be encoded
 	return string(text)
 }
 
-func (w *nestedWait) statement() statement {
-	return statement{
+func (w *nestedWait) noteEntry() noteEntry {
+	return noteEntry{
 		ID:    w.note.id,
 		By:    w.policy.label() + " of " + processName(),
 		Holds: strings.Join(w.chain.keys(), ", "),
@@ -307,11 +308,11 @@ func processName() string {
 	return fmt.Sprintf("process %s/%d", host, os.Getpid())
 }
 
-// errorBeyond tells a cycle of several processes in words.
-func (w *nestedWait) errorBeyond(cycle []statement) error {
+// remoteCycleError tells a cycle of several processes in words.
+func (w *nestedWait) remoteCycleError(cycle []noteEntry) error {
 	var b strings.Builder
-	own := w.statement()
-	fmt.Fprintf(&b, "calls wait for each other: this one, %s, holds %s and waits for %s", own.By, own.Holds, w.shown())
+	own := w.noteEntry()
+	fmt.Fprintf(&b, "calls wait for each other: this one, %s, holds %s and waits for %s", own.By, own.Holds, w.displayKey())
 	for _, s := range cycle {
 		waits := strings.TrimPrefix(s.Waits, w.locker.prefix)
 		fmt.Fprintf(&b, ", which %s holds; that holds %s and waits for %s", s.By, s.Holds, waits)

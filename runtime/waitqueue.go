@@ -90,8 +90,8 @@ func (q *waitQueue) removeLocked(w *waiter) {
 	q.length--
 }
 
-// loaded is when monotonic was 0.
-var loaded = time.Now()
+// monotonicStart is when monotonic was 0.
+var monotonicStart = time.Now()
 
 // monotonic reads the monotonic clock, which takes half as long as to read the wall clock too.
-func monotonic() time.Duration { return time.Since(loaded) }
+func monotonic() time.Duration { return time.Since(monotonicStart) }

@@ -33,11 +33,11 @@ const (
 // next; the backends' calls run beside it, so that no engine's silence keeps it from
 // ending a lease in time.
 type watchdog struct {
-	locker *Locker
-	poke   chan struct{}
-	awake  time.Duration // within which a sleep of the machine is noticed
-	next   atomic.Int64  // ns after the zero Instant: when the goroutine looks again; only it moves this back
-	runs   atomic.Bool   // the goroutine was started
+	locker       *Locker
+	wake         chan struct{}
+	noticeWithin time.Duration // how long after a sleep of the machine that is noticed
+	next         atomic.Int64  // ns after the zero Instant: when the goroutine looks again; only it moves this back
+	running      atomic.Bool   // the goroutine was started
 
 	mu sync.Mutex // guards the start of the goroutine
 
@@ -47,20 +47,20 @@ type watchdog struct {
 }
 
 func (w *watchdog) init(l *Locker) {
-	w.locker, w.awake = l, noticeSleep
-	w.poke = make(chan struct{}, 1)
+	w.locker, w.noticeWithin = l, noticeSleep
+	w.wake = make(chan struct{}, 1)
 	w.setNext(never)
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 }
 
 // start starts the goroutine with the first lease.
 func (w *watchdog) start() {
-	if w.runs.Load() {
+	if w.running.Load() {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.ctx.Err() == nil && !w.runs.Swap(true) {
+	if w.ctx.Err() == nil && !w.running.Swap(true) {
 		w.work.Go(w.run)
 	}
 }
@@ -83,7 +83,7 @@ func (w *watchdog) listen(lk *heldLease) {
 		w.locker.lose(lk, errLeaseOver)
 		return
 	}
-	if after := max(lk.renewalIn(now), 0); after > 0 || !lk.late { // else it is being renewed
+	if after := max(lk.renewalIn(now), 0); after > 0 || !lk.dueAtGrant { // else it is being renewed
 		w.lookWithin(lk, after) // the acquire does not wait for it
 	}
 }
@@ -98,7 +98,7 @@ func (w *watchdog) look(lk *heldLease) {
 		w.locker.lose(lk, errLeaseOver)
 	case after > 0 || !lk.holder.Load().renews():
 		w.lookWithin(lk, max(after, 0))
-	case w.watches(lk):
+	case w.canRenew(lk):
 		w.renew(lk.entry.backend, []*heldLease{lk})
 	}
 }
@@ -117,8 +117,8 @@ func (w *watchdog) lookWithinLocked(lk *heldLease, now driver.Instant, after tim
 	}
 }
 
-// overLocked says that lk is over, and why it was not renewed if that is known.
-func (lk *heldLease) overLocked() error {
+// overCauseLocked says that lk is over, and why it was not renewed if that is known.
+func (lk *heldLease) overCauseLocked() error {
 	switch {
 	case lk.failure != nil:
 		return fmt.Errorf("%w; the last renewal failed: %w", errLeaseOver, &hidden{*lk.failure})
@@ -128,7 +128,8 @@ func (lk *heldLease) overLocked() error {
 	return errLeaseOver
 }
 
-func (w *watchdog) watches(lk *heldLease) bool {
+// canRenew reports whether lk is still watched, and renewals are not halted.
+func (w *watchdog) canRenew(lk *heldLease) bool {
 	s := lk.entry.shard
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,17 +170,17 @@ func (w *watchdog) wakeLocked(lk *heldLease) {
 	if lk.holder.Load().renews() {
 		sooner = min(lk.length()/100, time.Millisecond)
 	}
-	if !w.lookBy(lk.due, sooner) {
+	if !w.setNextIfSooner(lk.due, sooner) {
 		return
 	}
 	select {
-	case w.poke <- struct{}{}:
+	case w.wake <- struct{}{}:
 	default:
 	}
 }
 
-// lookBy sets next to due if that is sooner, by more than by, and reports whether it is.
-func (w *watchdog) lookBy(due driver.Instant, by time.Duration) bool {
+// setNextIfSooner sets next to due if that is sooner, by more than by, and reports whether it is.
+func (w *watchdog) setNextIfSooner(due driver.Instant, by time.Duration) bool {
 	for {
 		next := w.next.Load()
 		if !due.Add(by).Before(driver.Instant{}.Add(time.Duration(next))) {
@@ -220,31 +221,31 @@ func (w *watchdog) run() {
 		for _, leases := range r.renew {
 			w.work.Go(func() { w.renew(leases[0].entry.backend, leases) })
 		}
-		if idle && w.retire() {
+		if idle && w.stopIfUnused() {
 			return
 		}
 		select {
 		case <-time.After(next):
-		case <-w.poke:
+		case <-w.wake:
 		case <-w.ctx.Done():
 			return
 		}
 	}
 }
 
-// retire ends the goroutine while no lease is held, so that a Locker that nobody closes can
+// stopIfUnused ends the goroutine while no lease is held, so that a Locker that nobody closes can
 // be collected. It reports false if there is a lease again. The next lease starts another.
-func (w *watchdog) retire() bool {
+func (w *watchdog) stopIfUnused() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.runs.Store(false) // before the look: whoever adds a lease behind it finds this
+	w.running.Store(false) // first, so that a lease that is added meanwhile starts the goroutine
 	for i := range w.locker.shards {
 		s := &w.locker.shards[i]
 		s.mu.Lock()
 		n := len(s.leases)
 		s.mu.Unlock()
 		if n > 0 {
-			w.runs.Store(true)
+			w.running.Store(true)
 			return false
 		}
 	}
@@ -252,16 +253,16 @@ func (w *watchdog) retire() bool {
 }
 
 // collect returns what is due, and how long it is until something is due next. idle says
-// that no lease is held, and no look was promised: a key that is taken and freed again and
+// that no lease is held, and no look is scheduled: a key that is taken and freed again and
 // again must not start a goroutine each time.
 func (w *watchdog) collect() (r round, next time.Duration, idle bool) {
 	bootclock.Measure() // once for all deadlines of this round
 	r.clock = time.Now()
 	r.now = driver.At(r.clock)
 	far := r.now.Add(time.Hour)
-	// A look that was promised takes place, also if the lease that it was for has
-	// been released: else the next lease would have to rouse the goroutine again.
-	// Once it is over, whoever adds a lease behind our back must rouse the goroutine.
+	// A look that was scheduled takes place, also if its lease has been released
+	// since: else the next lease would have to wake the goroutine again. Then nothing
+	// is scheduled, so that whoever adds a lease meanwhile wakes it.
 	if !r.now.Before(w.nextLook()) {
 		w.setNext(far)
 	}
@@ -270,11 +271,11 @@ func (w *watchdog) collect() (r round, next time.Duration, idle bool) {
 	}
 	for r.fillUp(w.locker) {
 	}
-	soonest := r.dues[r.first()]
-	w.lookBy(soonest, 0)
+	soonest := r.firstDue[r.first()]
+	w.setNextIfSooner(soonest, 0)
 	next = w.nextLook().Sub(r.now)
 	if soonest.Before(never) {
-		next = min(next, w.awake)
+		next = min(next, w.noticeWithin)
 	}
 	return r, next, soonest == never && !w.nextLook().Before(far)
 }
@@ -299,7 +300,7 @@ func (w *watchdog) renew(b driver.Backend, leases []*heldLease) {
 		switch err := errs[i]; {
 		case err == nil:
 			if ttls[i] == lk.sticky.ttl {
-				lk.sticky.growth.CompareAndSwap(grows, grown)
+				lk.sticky.growth.CompareAndSwap(growing, grown)
 			}
 			// From when it was sent, as the lease: else a slow engine's next
 			// answer would come after its end.

@@ -29,10 +29,10 @@ type Backend interface {
 	// keep their meaning; any other error says that nothing was taken.
 	Acquire(ctx context.Context, a *Acquisition) (Lease, error)
 
-	// Undo frees whatever the acquisition with a.ID took, and sees to it that
-	// an attempt of it that is still on its way takes nothing. It frees no
-	// other acquisition. With a.Queue it gives up the place in the queue too,
-	// if no later one of the same Locker, whose ID has a higher n, waits there.
+	// Undo frees whatever the acquisition with a.ID took, and keeps an attempt of
+	// it that is still on its way from taking anything. It frees no other
+	// acquisition. With a.Queue it gives up the place in the queue too, unless a
+	// later acquisition of the same Locker, whose ID has a higher n, waits there.
 	// Later ones may be under way beside it, and may have the place or the lock.
 	Undo(ctx context.Context, a *Acquisition) error
 
@@ -79,8 +79,8 @@ type Lease interface {
 	Deadline() Instant
 
 	// Tokens returns the block of fencing tokens first, first+1, ... first+n-1
-	// that the lease reserves. No other lease of the key, before or after, has
-	// a token of the block or above it, nor below it, respectively.
+	// that the lease reserves. The tokens of all earlier leases of the key are
+	// lower, and those of all later ones are higher.
 	Tokens() (first, n uint64)
 
 	// Renew extends the lease to ttl from now. ErrLost says that the engine

@@ -31,12 +31,13 @@ var (
 )
 
 // HeldError is what Backend.Acquire returns while another owner holds the key. Joined with
-// ErrUnavailable it is for an engine that does not answer, or grants nothing yet: waiters go on.
+// ErrUnavailable it says that the engine does not answer, or grants nothing yet, and that waiters
+// go on.
 type HeldError struct {
 	// RetryAfter is how long the holder's lease lasts if it is not renewed; 0 is unknown.
 	RetryAfter time.Duration
-	// Notified says that the acquisition has been told of what it waits for since before
-	// this attempt was sent, so that a new Subscription needs no attempt of its own.
+	// Notified says that the acquisition has been notified of releases since before this
+	// attempt was sent, so that no further attempt is needed after Subscribe.
 	Notified bool
 	// Holder is the ID of who holds the key, where the refusal says it: an owner ID, or what
 	// another client has in its place.

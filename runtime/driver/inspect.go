@@ -7,7 +7,7 @@ import (
 
 // Inspector is implemented by a [Backend] that can tell what locks there are at its engine,
 // those of other clients included, as far as their layout is known. It is for operators:
-// what it tells may be over by the time that it is read.
+// what it tells may have changed by the time that it is read.
 type Inspector interface {
 	// Locks returns the locks whose key matches pattern, in which * stands for any text and
 	// ? for one byte. They come in the engine's order, and a lock that comes or goes

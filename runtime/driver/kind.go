@@ -15,7 +15,7 @@ const (
 	Write                      // its exclusive side
 	Fair                       // a mutex that is granted in the order in which it was asked for, over all goroutines of all processes
 	Permits                    // a semaphore
-	Condition                  // a condition variable: who acquires it waits until it is called
+	Condition                  // a condition variable: an acquisition waits until it is called
 	Once                       // a mutex that remembers which ticks were completed: see Mode.Tick
 )
 
@@ -87,9 +87,9 @@ type Holder struct {
 	Since  time.Time // when it was granted, by the engine's clock; zero if that does not tell
 }
 
-// Caller is implemented by a [Backend] that has Kind Condition. Whoever acquires such a key
-// stands in its queue, and has a lease once it was called; its release says that the call
-// was heard. A call that is not heard within half a second goes to the next in the queue.
+// Caller is implemented by a [Backend] that has Kind Condition. An acquisition of such a key
+// stands in its queue, and gets a lease once it is called. Its release confirms the call. A
+// call that is not confirmed within half a second goes to the next in the queue.
 type Caller interface {
 	// Call calls the first n in the queue of the condition, all if n is negative. a is the
 	// one that calls.

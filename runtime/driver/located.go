@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Located is implemented by a [Backend] that knows where its engine is. Who reads that the
-// engine is unavailable wants to know which one, and a client's errors often do not say it.
+// Located is implemented by a [Backend] that knows the addresses of its engine's servers, for
+// errors: a client's own often do not name the server.
 type Located interface {
 	Backend
 	// Servers returns the addresses of the engine's servers, as far as they are known.

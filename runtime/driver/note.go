@@ -19,8 +19,8 @@ type Noter interface {
 	// PutNote has the engine keep text as the note of this name, in place of the one that
 	// is there, for ttl from now; with a ttl of 0 it takes the note away. An engine may keep
 	// it longer while the process that put it lives, and instead of a week for a day, or until
-	// somebody deletes it. What was put last before an answer is what Note returns; after an
-	// error it may have been done, or may yet be.
+	// somebody deletes it. Note returns the text of the last PutNote that was answered; after an
+	// error the text may have been put, or may yet be.
 	PutNote(ctx context.Context, name, text string, ttl time.Duration) error
 
 	// Note returns the note of this name, or "" if there is none.

@@ -80,8 +80,8 @@ type Recaller interface {
 	// NotifyWanted is called once for an acquisition with Recall that has a lease, when that
 	// has its holder. look says that another process waits for the key. It is called when one
 	// begins to wait, at once if one may have begun since the attempt that was granted, and
-	// after each gap in which the engine may have told it in vain: until the lease ends
-	// nobody else would. It may be called from any goroutine, any number of times, and after
+	// after each gap in which the engine's notice may have been lost: there is no second one
+	// until the lease ends. It may be called from any goroutine, any number of times, and after
 	// the release, but not under a lock that a method of the backend takes.
 	NotifyWanted(a *Acquisition, look func())
 }

@@ -9,8 +9,8 @@ import (
 // is made of several needs it of each: they count apart, and where other members decide
 // than before, the tokens must go on from the highest.
 type TokenRaiser interface {
-	// RaiseToken makes every later lease of l's key have tokens above least, for as long as
-	// the engine's clock alone does not see to it. l is a lease of this Backend; its own
+	// RaiseToken makes every later lease of l's key have tokens above least, until the engine's
+	// clock alone ensures that. l is a lease of this Backend; its own
 	// tokens stay as they are. It may be called again after an error, and never lowers what
 	// was raised. ErrLost says that the engine answered: not yours.
 	RaiseToken(ctx context.Context, l Lease, least uint64) error

@@ -30,16 +30,16 @@ func (e *Engine) Advance(d time.Duration) {
 	defer e.advance.Unlock()
 	for d > 0 {
 		e.mu.Lock()
-		step := e.step(d)
+		step := e.maxStep(d)
 		e.move(step)
 		e.mu.Unlock()
 		d -= step
 	}
 }
 
-// step is how far the clock may go before the Lockers must have looked at it:
+// maxStep is how far the clock may go before the Lockers must have looked at it:
 // a quarter of the time between two renewals, or until an answer arrives.
-func (e *Engine) step(d time.Duration) time.Duration {
+func (e *Engine) maxStep(d time.Duration) time.Duration {
 	for l := range e.watched {
 		d = min(d, max(l.ttl/12, 1))
 	}
@@ -57,16 +57,16 @@ func (e *Engine) move(d time.Duration) {
 	c := &e.clock
 	c.ahead += d
 	c.moving = true
-	c.hurry()
+	c.resetTimers()
 	for l := range e.watched {
 		c.look(l)
 	}
 	for c.busy() {
-		c.changed.Wait() // lets go of the mutex
+		c.changed.Wait() // releases the mutex meanwhile
 	}
 	c.moving = false
 	for key := range e.holders {
-		e.settle(key)
+		e.freeIfOver(key)
 	}
 }
 
@@ -76,7 +76,7 @@ type clock struct {
 	ahead    time.Duration
 	moving   bool
 	underway map[*answer]struct{}
-	looked   map[*lease]struct{} // with looks under way
+	looking  map[*lease]struct{} // with looks under way
 	changed  *sync.Cond
 }
 
@@ -91,19 +91,19 @@ type answer struct {
 func (c *clock) init(mu *sync.Mutex) {
 	c.mu = mu
 	c.underway = map[*answer]struct{}{}
-	c.looked = map[*lease]struct{}{}
+	c.looking = map[*lease]struct{}{}
 	c.changed = sync.NewCond(mu)
 }
 
 func (c *clock) now() driver.Instant { return driver.Now().Add(c.ahead) }
 
-// real returns when it is i on the real clock, if the two part no further.
+// real returns the instant i of the engine's clock as one of the real clock.
 func (c *clock) real(i driver.Instant) driver.Instant { return i.Add(-c.ahead) }
 
 func (c *clock) left(i driver.Instant) time.Duration { return c.real(i).Left() }
 
-// send puts an answer on its way, that takes d; nil if it takes no time. It is
-// to the renewal of l, or l is nil.
+// send returns an answer that arrives after d, or nil if d is 0. l is the lease whose
+// renewal it answers, or nil.
 func (c *clock) send(d time.Duration, l *lease) *answer {
 	if d <= 0 {
 		return nil
@@ -146,8 +146,8 @@ func (a *answer) arrive() {
 	}
 }
 
-// hurry sets the answers' timers to a clock that was moved.
-func (c *clock) hurry() {
+// resetTimers sets the timers of the answers after the clock was moved.
+func (c *clock) resetTimers() {
 	for a := range c.underway {
 		left := c.left(a.due)
 		a.timer.Reset(max(left, 0))
@@ -160,22 +160,22 @@ func (c *clock) hurry() {
 // look has the Locker look at l.
 func (c *clock) look(l *lease) {
 	l.looks++
-	c.looked[l] = struct{}{}
+	c.looking[l] = struct{}{}
 	go func() {
 		l.look()
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if l.looks--; l.looks == 0 {
-			delete(c.looked, l)
+			delete(c.looking, l)
 		}
 		c.changed.Broadcast()
 	}()
 }
 
-// busy reports whether a Locker still looks at a lease, and does not merely
-// wait for the answer to a renewal, for which the clock must go on.
+// busy reports whether a Locker still looks at a lease. One that waits for the
+// answer to a renewal does not count: for that the clock must go on.
 func (c *clock) busy() bool {
-	for l := range c.looked {
+	for l := range c.looking {
 		if l.looks > l.unanswered {
 			return true
 		}

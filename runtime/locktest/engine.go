@@ -107,9 +107,6 @@ func (e *Engine) Locker(opts *lock.Options) *lock.Locker {
 
 // Acquire implements [driver.Backend].
 func (e *Engine) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
-	if a.Mode.Kind != 0 {
-		return e.acquireKind(ctx, a)
-	}
 	l, answer, err := e.acquire(ctx, a)
 	if ended := answer.await(ctx); ended != nil {
 		return nil, fmt.Errorf("%w: %w", driver.ErrIndeterminate, ended)
@@ -117,17 +114,24 @@ func (e *Engine) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lea
 	if err != nil {
 		return nil, err
 	}
+	if a.Mode.Kind != 0 {
+		l = e.addKind(l.(leaseOfKind), a)
+	}
 	return l, nil
 }
 
-// acquire does what the engine does, and says what comes of its answer.
-func (e *Engine) acquire(ctx context.Context, a *driver.Acquisition) (*lease, *answer, error) {
+// acquire is the engine's part of Acquire. It returns the answer, which may be delayed.
+func (e *Engine) acquire(ctx context.Context, a *driver.Acquisition) (l driver.Lease, _ *answer, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.down != nil {
 		return nil, nil, e.down
 	}
-	l, err := e.take(ctx, a)
+	if a.Mode.Kind != 0 {
+		l, err = e.memory.Acquire(ctx, a)
+	} else {
+		l, err = e.take(ctx, a)
+	}
 	if e.lostReplies > 0 {
 		e.lostReplies--
 		err = fmt.Errorf("%w: %w", driver.ErrIndeterminate, errReplyLost)
@@ -135,9 +139,32 @@ func (e *Engine) acquire(ctx context.Context, a *driver.Acquisition) (*lease, *a
 	return l, e.clock.send(e.delay, nil), err
 }
 
+// call has the engine do what a call asks for, and returns its answer, which may be delayed.
+func (e *Engine) call(ctx context.Context, do func() error) error {
+	answer, err := e.startCall()
+	if err != nil {
+		return err
+	}
+	err = do()
+	if ended := answer.await(ctx); ended != nil {
+		return ended
+	}
+	return err
+}
+
+// startCall returns the answer to a call, or the error if the engine is down.
+func (e *Engine) startCall() (*answer, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.down != nil {
+		return nil, e.down
+	}
+	return e.clock.send(e.delay, nil), nil
+}
+
 // take makes a the holder of its key, if that is free.
 func (e *Engine) take(ctx context.Context, a *driver.Acquisition) (*lease, error) {
-	e.settle(a.Key)
+	e.freeIfOver(a.Key)
 	end := e.clock.now().Add(a.TTL)
 	inner, err := e.memory.Acquire(ctx, a)
 	if err != nil {
@@ -152,9 +179,9 @@ func (e *Engine) take(ctx context.Context, a *driver.Acquisition) (*lease, error
 	return l, nil
 }
 
-// settle frees key if its lease is over. While the clock moves it waits: the
+// freeIfOver frees key if its lease is over. It does nothing while the clock moves: the
 // holders hear first.
-func (e *Engine) settle(key string) {
+func (e *Engine) freeIfOver(key string) {
 	if l := e.holders[key]; l != nil && !e.clock.moving && e.clock.left(l.expires) <= 0 {
 		e.free(l)
 	}
@@ -168,26 +195,17 @@ func (e *Engine) free(l *lease) {
 
 // Undo implements [driver.Backend].
 func (e *Engine) Undo(ctx context.Context, a *driver.Acquisition) error {
-	if a.Mode.Kind != 0 {
-		return e.undoKind(ctx, a)
-	}
-	answer, err := e.undo(a)
-	if err != nil {
-		return err
-	}
-	return answer.await(ctx)
-}
-
-func (e *Engine) undo(a *driver.Acquisition) (*answer, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.down != nil {
-		return nil, e.down
-	}
-	if l := e.holders[a.Key]; l != nil && l.id == a.ID {
-		e.free(l)
-	}
-	return e.clock.send(e.delay, nil), nil
+	return e.call(ctx, func() error {
+		if a.Mode.Kind != 0 {
+			return e.memory.Undo(ctx, a)
+		}
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if l := e.holders[a.Key]; l != nil && l.id == a.ID {
+			e.free(l)
+		}
+		return nil
+	})
 }
 
 // Subscribe implements [driver.Notifier].
@@ -219,7 +237,7 @@ func (e *Engine) NotifyWanted(a *driver.Acquisition, look func()) {
 		l.recall = look
 	}
 	e.mu.Unlock()
-	e.memory.NotifyWanted(a, func() { go look() }) // who asks has e's mutex
+	e.memory.NotifyWanted(a, func() { go look() }) // the caller of this func may have e's mutex
 }
 
 // recall has the Locker that holds key give up a lease that it keeps by Policy.Sticky, as for

@@ -2,7 +2,6 @@ package locktest
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
@@ -13,26 +12,16 @@ func (e *Engine) Kinds() driver.Kind { return e.memory.Kinds() }
 
 // Call implements [driver.Caller].
 func (e *Engine) Call(ctx context.Context, a *driver.Acquisition, n int) error {
-	answer, err := e.gate()
-	if err != nil {
-		return err
-	}
-	if err := e.memory.Call(ctx, a, n); err != nil {
-		return err
-	}
-	return answer.await(ctx)
+	return e.call(ctx, func() error { return e.memory.Call(ctx, a, n) })
 }
 
 // View implements [driver.Viewer].
 func (e *Engine) View(ctx context.Context, a *driver.Acquisition) (*driver.Holder, error) {
-	answer, err := e.gate()
-	if err != nil {
-		return nil, err
-	}
-	holder, err := e.memory.View(ctx, a)
-	if ended := answer.await(ctx); ended != nil {
-		return nil, ended
-	}
+	var holder *driver.Holder
+	err := e.call(ctx, func() (err error) {
+		holder, err = e.memory.View(ctx, a)
+		return err
+	})
 	return holder, err
 }
 
@@ -56,57 +45,13 @@ type kindLease struct {
 	look        func()         // has the Locker look at deadline
 }
 
-// acquireKind is Acquire for a lock that is no mutex.
-func (e *Engine) acquireKind(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
-	inner, answer, err := e.takeKind(ctx, a)
-	if ended := answer.await(ctx); ended != nil {
-		return nil, fmt.Errorf("%w: %w", driver.ErrIndeterminate, ended)
-	}
-	if err != nil {
-		return nil, err
-	}
-	l := &kindLease{leaseOfKind: inner.(leaseOfKind), engine: e, acquisition: *a}
-	l.deadline, l.term = l.leaseOfKind.Deadline(), l.leaseOfKind.Term()
+// addKind returns the lease for a, which inner was granted for.
+func (e *Engine) addKind(inner leaseOfKind, a *driver.Acquisition) *kindLease {
+	l := &kindLease{leaseOfKind: inner, engine: e, acquisition: *a, deadline: inner.Deadline(), term: inner.Term()}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.kinds[l] = struct{}{}
-	return l, nil
-}
-
-func (e *Engine) takeKind(ctx context.Context, a *driver.Acquisition) (driver.Lease, *answer, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.down != nil {
-		return nil, nil, e.down
-	}
-	l, err := e.memory.Acquire(ctx, a)
-	if e.lostReplies > 0 {
-		e.lostReplies--
-		err = fmt.Errorf("%w: %w", driver.ErrIndeterminate, errReplyLost)
-	}
-	return l, e.clock.send(e.delay, nil), err
-}
-
-// gate returns why a call does not get through, or its answer on the way.
-func (e *Engine) gate() (*answer, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.down != nil {
-		return nil, e.down
-	}
-	return e.clock.send(e.delay, nil), nil
-}
-
-// undoKind is Undo for a lock that is no mutex.
-func (e *Engine) undoKind(ctx context.Context, a *driver.Acquisition) error {
-	answer, err := e.gate()
-	if err != nil {
-		return err
-	}
-	if err := e.memory.Undo(ctx, a); err != nil {
-		return err
-	}
-	return answer.await(ctx)
+	return l
 }
 
 // Deadline implements [driver.Lease].
@@ -132,15 +77,13 @@ func (l *kindLease) NotifyLoss(look func()) {
 
 // Renew implements [driver.Lease].
 func (l *kindLease) Renew(ctx context.Context, ttl time.Duration) error {
-	answer, err := l.engine.gate()
-	if err != nil {
+	var end driver.Instant
+	var term time.Duration
+	err := l.engine.call(ctx, func() error {
+		err := l.leaseOfKind.Renew(ctx, ttl)
+		end, term = l.leaseOfKind.Deadline(), l.leaseOfKind.Term()
 		return err
-	}
-	err = l.leaseOfKind.Renew(ctx, ttl)
-	end, term := l.leaseOfKind.Deadline(), l.leaseOfKind.Term()
-	if ended := answer.await(ctx); ended != nil {
-		return ended
-	}
+	})
 	l.engine.mu.Lock()
 	defer l.engine.mu.Unlock()
 	if _, held := l.engine.kinds[l]; held && err == nil && l.deadline.Before(end) {
@@ -160,31 +103,17 @@ func (l *kindLease) Complete(ctx context.Context, last uint64) error {
 }
 
 func (l *kindLease) leave(ctx context.Context, last uint64, release func(context.Context, uint64) error) error {
-	answer, err := l.engine.gate()
-	if err != nil {
-		return err
-	}
-	l.engine.mu.Lock()
-	delete(l.engine.kinds, l)
-	l.engine.mu.Unlock()
-	err = release(ctx, last)
-	if ended := answer.await(ctx); ended != nil {
-		return ended
-	}
-	return err
+	return l.engine.call(ctx, func() error {
+		l.engine.mu.Lock()
+		delete(l.engine.kinds, l)
+		l.engine.mu.Unlock()
+		return release(ctx, last)
+	})
 }
 
 // Downgrade implements [driver.Downgrader].
 func (l *kindLease) Downgrade(ctx context.Context, last uint64) error {
-	answer, err := l.engine.gate()
-	if err != nil {
-		return err
-	}
-	err = l.leaseOfKind.Downgrade(ctx, last)
-	if ended := answer.await(ctx); ended != nil {
-		return ended
-	}
-	return err
+	return l.engine.call(ctx, func() error { return l.leaseOfKind.Downgrade(ctx, last) })
 }
 
 // endKinds ends the leases of locks on key that are no mutexes, and reports whether there

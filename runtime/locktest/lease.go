@@ -14,7 +14,7 @@ type lease struct {
 	driver.Lease // at the memory
 	engine       *Engine
 	key, id      string
-	memoryID     string // of whom the memory takes for the holder
+	memoryID     string // the holder's ID at the memory; that of the first holder, if HeldByOther took the lock over
 	ttl          time.Duration
 	expires      driver.Instant // at the engine
 	deadline     driver.Instant // by the answers that the holder has
@@ -57,7 +57,7 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 	return err
 }
 
-// renew does what the engine does.
+// renew is the engine's part of Renew.
 func (l *lease) renew(ctx context.Context, ttl time.Duration) (end driver.Instant, _ *answer, _ error) {
 	e := l.engine
 	e.mu.Lock()
@@ -66,7 +66,7 @@ func (l *lease) renew(ctx context.Context, ttl time.Duration) (end driver.Instan
 		return end, nil, e.down
 	}
 	answer := e.clock.send(e.delay, l)
-	e.settle(l.key)
+	e.freeIfOver(l.key)
 	if e.holders[l.key] != l || e.clock.left(l.expires) <= 0 {
 		return end, answer, driver.ErrLost
 	}
@@ -98,7 +98,7 @@ func (l *lease) release(ctx context.Context, last uint64) (*answer, error) {
 		return nil, e.down
 	}
 	answer := e.clock.send(e.delay, nil)
-	e.settle(l.key)
+	e.freeIfOver(l.key)
 	if e.holders[l.key] != l {
 		return answer, driver.ErrLost
 	}

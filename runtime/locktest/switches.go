@@ -74,13 +74,13 @@ func (e *Engine) HeldByOther(key string) *Other {
 	e.helper()
 	e.recall(key)
 	for {
-		l, err := e.seize(key)
+		l, err := e.takeForOther(key)
 		if err == nil {
 			token, _ := l.Tokens()
 			return &Other{Key: key, Token: token, lease: l}
 		}
 		if errors.Is(err, driver.ErrConflict) {
-			e.mistake("HeldByOther(%q): the key has a lock that is no mutex; have a second Locker of the Engine take it", key)
+			e.testError("HeldByOther(%q): the key has a lock that is no mutex; have a second Locker of the Engine take it", key)
 			return &Other{Key: key}
 		}
 		// Free, but kept for a Locker whose turn it is: for 100 ms at most.
@@ -88,12 +88,12 @@ func (e *Engine) HeldByOther(key string) *Other {
 	}
 }
 
-// seize takes key for a holder of its own. A *driver.HeldError says that it is kept for one
+// takeForOther takes key for a holder of its own. A *driver.HeldError says that it is kept for one
 // that waits.
-func (e *Engine) seize(key string) (*lease, error) {
+func (e *Engine) takeForOther(key string) (*lease, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.settle(key)
+	e.freeIfOver(key)
 	e.others++
 	id := fmt.Sprintf("locktest:%d", e.others)
 	a := &driver.Acquisition{Key: key, ID: id, TTL: forever, Tokens: 1}
@@ -179,7 +179,7 @@ func (e *Engine) Heal() {
 func (e *Engine) Held(key string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.settle(key)
+	e.freeIfOver(key)
 	for l := range e.kinds {
 		if l.acquisition.Key == key && l.leaseOfKind.Deadline().Left() > 0 {
 			return true
@@ -188,22 +188,22 @@ func (e *Engine) Held(key string) bool {
 	return e.holders[key] != nil
 }
 
-// holder returns who holds key. That nobody does is a mistake of the test,
-// often in how it spells the key.
+// holder returns who holds key. If nobody does, it is an error of the test, which
+// often spells the key wrong.
 func (e *Engine) holder(op, key string) *lease {
 	e.helper()
 	e.mu.Lock()
-	e.settle(key)
+	e.freeIfOver(key)
 	l := e.holders[key]
 	held := slices.Sorted(maps.Keys(e.holders))
 	e.mu.Unlock()
 	if l == nil {
-		e.mistake("%s(%q): nobody holds this lock; what is held: %q", op, key, held)
+		e.testError("%s(%q): nobody holds this lock; what is held: %q", op, key, held)
 	}
 	return l
 }
 
-func (e *Engine) mistake(format string, args ...any) {
+func (e *Engine) testError(format string, args ...any) {
 	text := "locktest: " + fmt.Sprintf(format, args...)
 	if e.t == nil {
 		panic(text)

@@ -97,12 +97,12 @@ var more = []mutant.Mutant{
 	},
 	{
 		Name: "handoff-block", Mistake: "a hand-off beyond the block of tokens",
-		Patches: []mutant.Patch{{File: locker + "handoff.go", Old: "return lk.token < lk.end && ", New: "return "}},
+		Patches: []mutant.Patch{{File: locker + "handoff.go", Old: "return lk.token < lk.tokenEnd && ", New: "return "}},
 	},
 	{
 		Name: "handoff-over", Mistake: "a hand-off of a lease that is over",
 		Patches: []mutant.Patch{
-			{File: locker + "handoff.go", Old: "lk.isOursLocked(now) && ahead >= ttl", New: "(ahead >= ttl || lk.isOursLocked(now) || true)"},
+			{File: locker + "handoff.go", Old: "lk.hasTenureLocked(now) && ahead >= ttl", New: "(ahead >= ttl || lk.hasTenureLocked(now) || true)"},
 			{File: locker + "queue.go", Old: "case h.lostCause() == nil && (turn != stale || h.lease.deadline().Left() > 0):", New: "case true:"},
 		},
 	},
@@ -112,11 +112,11 @@ var more = []mutant.Mutant{
 	},
 	{
 		Name: "handoff-gone", Mistake: "a hand-off to a waiter that gives up is lost",
-		Patches: []mutant.Patch{{File: locker + "queue.go", Old: "	case granted:\n		l.pass(endedContext, w.hold, time.Now())", New: "	case granted:"}},
+		Patches: []mutant.Patch{{File: locker + "queue.go", Old: "	case granted:\n		l.handOnOrFree(endedContext, w.hold, time.Now())", New: "	case granted:"}},
 	},
 	{
 		Name: "turn-gone", Mistake: "the turn of a waiter that gives up is lost",
-		Patches: []mutant.Patch{{File: locker + "queue.go", Old: "	case compete:\n		l.next(w.entry)\n	}\n	return 0, err", New: "	}\n	return 0, err"}},
+		Patches: []mutant.Patch{{File: locker + "queue.go", Old: "	case compete:\n		l.wakeNext(w.entry)\n	}\n	return 0, err", New: "	}\n	return 0, err"}},
 	},
 	{
 		Name: "renew-late", Mistake: "a watchdog that renews at the end of the lease",

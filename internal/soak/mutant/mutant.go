@@ -80,7 +80,7 @@ end`},
 		Mistake: "a release under the caller's context, and no more",
 		Patches: []Patch{
 			{"runtime/release.go", "err := lk.Release(rc, ", "_ = rc\n\terr := lk.Release(ctx, "},
-			{"runtime/release.go", "return l.released(lk, err)", "if ctx.Err() != nil {\n\t\treturn err\n\t}\n\treturn l.released(lk, err)"},
+			{"runtime/release.go", "return l.finishRelease(lk, err)", "if ctx.Err() != nil {\n\t\treturn err\n\t}\n\treturn l.finishRelease(lk, err)"},
 		},
 	},
 	{
@@ -187,7 +187,7 @@ var OfExtras = []Mutant{
 	{
 		Name:    "cond-late",
 		Mistake: "a Wait that gives the lock up before it is known to wait",
-		Patches: []Patch{{locker + "cond.go", `	w, err := c.enlist(ctx)
+		Patches: []Patch{{locker + "cond.go", `	w, err := c.enqueue(ctx)
 	if err != nil {
 		return c.fail("wait", err)
 	}
@@ -201,7 +201,7 @@ var OfExtras = []Mutant{
 		return c.fail("wait", err)
 	}
 	time.Sleep(20 * time.Millisecond)
-	w, err := c.enlist(ctx)
+	w, err := c.enqueue(ctx)
 	if err != nil {
 		return c.fail("wait", err)
 	}
@@ -217,7 +217,7 @@ var OfExtras = []Mutant{
 	{
 		Name:    "cond-open",
 		Mistake: "a Wait that returns without the lock",
-		Patches: []Patch{{locker + "cond.go", "	if err := c.takeAgain(f, owned(ctx), s, old); err != nil {", "	if old.lost.Store(nil); called == nil {\n		return nil\n	}\n	if err := c.takeAgain(f, owned(ctx), s, old); err != nil {"}},
+		Patches: []Patch{{locker + "cond.go", "	if err := c.retake(f, owned(ctx), s, old); err != nil {", "	if old.lost.Store(nil); called == nil {\n		return nil\n	}\n	if err := c.retake(f, owned(ctx), s, old); err != nil {"}},
 		Locks:   "condition",
 	},
 	{

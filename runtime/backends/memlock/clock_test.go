@@ -23,7 +23,7 @@ func sleepAlone(t *testing.T, d time.Duration) {
 		boot, _ := bootclock.ReadSystem()
 		return boot + total, true
 	}
-	bootclock.Doubt()
+	bootclock.Invalidate()
 	driver.Now() // which asks, and keeps the answer
 	t.Cleanup(func() { bootclock.Read = read })
 }

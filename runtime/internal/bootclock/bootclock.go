@@ -34,9 +34,9 @@ var (
 	last atomic.Pointer[reading]
 )
 
-// apart is how far wall clock and monotonic clock may move against each other before At
+// maxDrift is how far wall clock and monotonic clock may move against each other before At
 // asks the kernel. It is less than the margin of any deadline.
-const apart = time.Millisecond
+const maxDrift = time.Millisecond
 
 // Now returns the present instant.
 func Now() Time { return At(time.Now()) }
@@ -46,12 +46,12 @@ func Now() Time { return At(time.Now()) }
 // monotonic clock since that was last done. It does over every sleep: the kernel adds
 // what the machine has slept to the wall clock and to the boot clock alike.
 func At(now time.Time) Time {
-	if isFake(now) {
+	if isSynctest(now) {
 		return Time(now.UnixNano())
 	}
 	awake := now.Sub(started)
 	r := last.Load()
-	if r == nil || (wallAhead(now, awake)-r.ahead).Abs() > apart {
+	if r == nil || (wallAhead(now, awake)-r.ahead).Abs() > maxDrift {
 		return Time(base) + Time(awake+Measure())
 	}
 	return Time(base) + Time(awake+r.slept)
@@ -78,7 +78,7 @@ func Measure() time.Duration {
 	// sleep. A few tries find a reading without one.
 	for range 5 {
 		before := time.Now()
-		if isFake(before) {
+		if isSynctest(before) {
 			return 0
 		}
 		boot, ok := Read()
@@ -91,16 +91,16 @@ func Measure() time.Duration {
 			break
 		}
 	}
-	if r := last.Load(); r != nil && slept < r.slept+apart { // no sleep, but the pause between the readings
+	if r := last.Load(); r != nil && slept < r.slept+maxDrift { // not a sleep, but the pause between the two readings
 		slept = r.slept
 	}
 	last.Store(&reading{slept: slept, ahead: wallAhead(now, now.Sub(started))})
 	return slept
 }
 
-// Doubt has the next At ask the kernel, as a jump of the wall clock does. It is for
+// Invalidate makes the next At ask the kernel, as a jump of the wall clock does. It is for
 // tests that suspend the machine.
-func Doubt() {
+func Invalidate() {
 	mu.Lock()
 	defer mu.Unlock()
 	if r := last.Load(); r != nil {
@@ -108,10 +108,10 @@ func Doubt() {
 	}
 }
 
-// isFake reports whether now comes from a bubble of testing/synctest, whose
+// isSynctest reports whether now comes from a bubble of testing/synctest, whose
 // clock has no monotonic reading and stands still while the machine's runs on:
 // the two must not be compared, nor what they yield be shared.
-func isFake(now time.Time) bool { return now == now.Round(0) }
+func isSynctest(now time.Time) bool { return now == now.Round(0) }
 
 func wallAhead(now time.Time, awake time.Duration) time.Duration {
 	return time.Duration(now.UnixNano()-base) - awake
