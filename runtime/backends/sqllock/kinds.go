@@ -93,7 +93,7 @@ func (b store) read(ctx context.Context, key string) (a record.Answer, err error
 	a.Now, a.Value = record.Time(r.number(0, 0)), recordOf(r)
 	switch {
 	case r.number(0, 3) == 0:
-		return record.Answer{}, errManual
+		return record.Answer{}, errAutocommitOff
 	case r.number(0, 2) == 1 && a.Value == "":
 		return record.Answer{}, record.InsteadOf(record.Mutex)
 	}
@@ -115,7 +115,7 @@ func recordOf(said answer) string {
 func (b *Backend) watchRecord(ctx context.Context, key string, ready func(), tell func(value string) int) error {
 	ready()
 	for since, seen := time.Now(), ""; engine.Pause(ctx, max(lookAfter(time.Since(since), 0), lookKinds)); {
-		r, err := b.attempt(by(ctx, b.looks, 0), b.sql.recordAt(key, seen))
+		r, err := b.attempt(via(ctx, b.pollConns, 0), b.sql.recordAt(key, seen))
 		if err != nil {
 			continue
 		}

@@ -142,7 +142,7 @@ func (b *Backend) renew(ctx context.Context, part []due) {
 		v.lock(i, one.key, one.id)
 	}
 	ask := func(file string) (answer, error) {
-		said, _, err := b.run(by(ctx, b.renewals, renewalLimit(part[0].to)), b.sql.several(file, len(part), v))
+		said, _, err := b.run(via(ctx, b.renewConns, renewalLimit(part[0].to)), b.sql.several(file, len(part), v))
 		return said, err
 	}
 	r, err := ask("renew.sql")

@@ -74,7 +74,7 @@ func (b *Backend) page(ctx context.Context, of listing, clause, key string) (all
 
 // scan runs s, which may read a whole table, beside the statements of locks.
 func (b *Backend) scan(ctx context.Context, s *statement) (answer, error) {
-	said, _, err := b.run(by(ctx, pool{b.db}, time.Minute), s)
+	said, _, err := b.run(via(ctx, pool{b.db}, time.Minute), s)
 	return said, err
 }
 

@@ -24,7 +24,7 @@ func (s *session) takeRow(ctx context.Context, a *driver.Acquisition) (driver.Le
 	b := s.backend
 	from, take := connector(s), b.takeRow
 	if b.strategy == RowLock { // whose session is in a transaction
-		from = b.rows
+		from = b.rowConns
 	}
 	if a.Mode.Kind != 0 {
 		take = b.kinds.Acquire
@@ -33,7 +33,7 @@ func (s *session) takeRow(ctx context.Context, a *driver.Acquisition) (driver.Le
 	// It waits for a row in the row's queue as well, among those of strategy Table. A record would let
 	// it in without the session's lock.
 	alone.Queue = a.Queue && a.Mode.Kind == 0
-	row, err := take(by(ctx, from, 0), &alone)
+	row, err := take(via(ctx, from, 0), &alone)
 	a.MayHaveRun = alone.MayHaveRun
 	if err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func (l *sessionLease) Renew(ctx context.Context, ttl time.Duration) error {
 // session's lock finds that it may read.
 func (l *sessionLease) Downgrade(ctx context.Context, last uint64) error {
 	s := l.session
-	err := l.Lease.(driver.Downgrader).Downgrade(by(ctx, s, 0), last)
+	err := l.Lease.(driver.Downgrader).Downgrade(via(ctx, s, 0), last)
 	if err == nil && !s.reads.Load() {
 		err = advisory{s.backend}.downgrade(ctx, s, l.key)
 	}
@@ -73,7 +73,7 @@ func (l *sessionLease) Release(ctx context.Context, last uint64) error {
 		}
 		return driver.ErrLost // to whoever waited in the server's queue
 	}
-	err := l.Lease.Release(by(ctx, s, 0), last)
+	err := l.Lease.Release(via(ctx, s, 0), last)
 	lost := s.free(ctx, l.key)
 	switch {
 	case errors.Is(err, driver.ErrLost), err == nil && lost == nil:

@@ -32,7 +32,7 @@ const (
 // roomLocked reports whether one more session may wait: others need connections too.
 func (ss *sessions) roomLocked() bool {
 	most := ss.backend.db.Stats().MaxOpenConnections
-	return len(ss.places) < placesMost && (most == 0 || len(ss.places) < (most-besides)/2)
+	return len(ss.places) < placesMost && (most == 0 || len(ss.places) < (most-extraConns)/2)
 }
 
 // stand has s wait in the server's queue for a, beside, and reports whether it does.
@@ -126,7 +126,7 @@ func (ss *sessions) giveUpLocked(p *place) {
 		}
 		ctx, stop := context.WithTimeout(ctx, time.Second)
 		defer stop()
-		_, _ = b.attempt(by(ctx, b.renewals, 0), b.sql.one("{kill}", values{"number": p.number})) // else the grant ends it
+		_, _ = b.attempt(via(ctx, b.renewConns, 0), b.sql.one("{kill}", values{"number": p.number})) // else the grant ends it
 	})
 	p.cancel()
 }

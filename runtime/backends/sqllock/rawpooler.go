@@ -20,7 +20,7 @@ func (ss *sessions) check(ctx context.Context) error {
 	if !ss.checked.Load() {
 		err = ss.compare(ctx)
 		if err == nil && ss.backend.strategy == RowLock {
-			err = ss.backend.touch(by(ctx, ss.backend.rows, 0)) // has its connection before locks have them all
+			err = ss.backend.touch(via(ctx, ss.backend.rowConns, 0)) // has its connection before locks have them all
 		}
 		ss.checked.Store(err == nil)
 	}
@@ -78,7 +78,7 @@ func (s *session) numberInside(ctx context.Context) int64 {
 
 // sessionNumber asks for the number of the session that a statement by from is in.
 func (b *Backend) sessionNumber(ctx context.Context, from connector) (int64, error) {
-	r, _, err := b.run(by(ctx, from, 0), b.sql.one("SELECT {session}", nil))
+	r, _, err := b.run(via(ctx, from, 0), b.sql.one("SELECT {session}", nil))
 	if err != nil {
 		return 0, err
 	}

@@ -22,7 +22,7 @@ func (l rowLock) lock(ctx context.Context, s *session, key []byte, waits bool) (
 	if err := s.begin(ctx, waits); err != nil {
 		return false, err
 	}
-	ctx, text := by(ctx, s, 0), lockRow+" NOWAIT"
+	ctx, text := via(ctx, s, 0), lockRow+" NOWAIT"
 	if waits {
 		ctx, text = standing(ctx, s), lockRow
 	}
@@ -49,7 +49,7 @@ func (l rowLock) try(ctx context.Context, s *session, key string) (bool, error) 
 		}
 		if err != nil {
 			// MariaDB says that another has the row by the number for a wait that took too long.
-			if k := b.dialect.judge(err); k == taken || k == passing {
+			if class := b.dialect.classify(err); class == rowLocked || class == transient {
 				return false, nil
 			}
 			return false, b.explained(err)

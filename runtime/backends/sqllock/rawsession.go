@@ -62,7 +62,7 @@ func (ss *sessions) open() *session {
 
 // run is that of the Backend, by s.
 func (s *session) run(ctx context.Context, one *statement) (answer, bool, error) {
-	return s.backend.run(by(ctx, s, 0), one)
+	return s.backend.run(via(ctx, s, 0), one)
 }
 
 // end runs a statement that begins or ends a transaction.
@@ -257,12 +257,12 @@ func (l *sessionLease) holds(ctx context.Context) error {
 // ask returns driver.ErrLost if the session does not hold the lock any more.
 func (l *sessionLease) ask(ctx context.Context) error {
 	s, b := l.session, l.session.backend
-	ctx = by(ctx, s, max(l.Deadline().Left(), time.Millisecond))
+	ctx = via(ctx, s, max(l.Deadline().Left(), time.Millisecond))
 	r, err := b.attempt(ctx, b.sessions.raw.probe(s, l.key))
 	switch {
 	case errors.Is(err, errNotSent), errors.Is(err, errNoAnswer):
 		return fmt.Errorf("%w: its connection has ended: %w", driver.ErrLost, err)
-	case err != nil && b.endedBy(err):
+	case err != nil && b.saysLockGone(err):
 		s.discard()
 		return fmt.Errorf("%w: its session does not hold it any more: %w", driver.ErrLost, err)
 	case err != nil:
@@ -277,13 +277,13 @@ func (l *sessionLease) ask(ctx context.Context) error {
 	return nil
 }
 
-// endedBy reports whether err, which a probe was answered with, says that the raw
-// lock is gone: another has it, or the transaction that held it has ended.
-// PostgreSQL ends one at any error, MySQL at a deadlock; and MariaDB says of a row
-// that is locked what it says after a wait.
-func (b *Backend) endedBy(err error) bool {
-	k := b.dialect.judge(err)
-	return k == taken || b.strategy == RowLock && (b.dialect == Postgres || k == passing)
+// saysLockGone reports whether err, the answer to a probe, says that the raw lock is
+// gone: another has it, or the transaction that held it has ended. PostgreSQL ends a
+// transaction at any error, MySQL at a deadlock. MariaDB answers for a locked row as it
+// does after a wait that took too long.
+func (b *Backend) saysLockGone(err error) bool {
+	class := b.dialect.classify(err)
+	return class == rowLocked || b.strategy == RowLock && (b.dialect == Postgres || class == transient)
 }
 
 // rawLock is a lock of the database's own, which a session holds, and which foreign
@@ -306,5 +306,5 @@ const standFor = 50 * time.Second
 
 // standing is the way of a statement that waits in the server's queue.
 func standing(ctx context.Context, s *session) context.Context {
-	return by(ctx, s, standFor+attemptLimit)
+	return via(ctx, s, standFor+attemptLimit)
 }

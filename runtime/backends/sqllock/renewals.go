@@ -75,7 +75,7 @@ func (r *recordRenewals) renew(ctx context.Context, l driver.Lease, ttl time.Dur
 // helpers returns how many more connections may help: all of Options.Renewals, or less than half of db.
 // Those who write to a file take turns, and locks of sessions need db's.
 func (b *Backend) helpers() int {
-	own, isPool := b.renewals.(pool)
+	own, isPool := b.renewConns.(pool)
 	switch most := b.db.Stats().MaxOpenConnections; {
 	case b.dialect == SQLite:
 		return 0
@@ -92,9 +92,9 @@ func (b *Backend) helpers() int {
 
 // work renews what waits by connection n, until nothing does.
 func (r *recordRenewals) work(life context.Context, n int) {
-	from := r.backend.renewals
+	from := r.backend.renewConns
 	if own, isPool := from.(pool); isPool && own.db != r.backend.db {
-		from = hasty{own}
+		from = dialLimited{own}
 	}
 	if _, isOne := from.(*dedicated); isOne && n > 0 {
 		d := r.backend.newDedicated(true, nil)
@@ -112,7 +112,7 @@ func (r *recordRenewals) work(life context.Context, n int) {
 	for one := r.next(n); one != nil; one = r.next(n) {
 		limit := renewalLimit(one.ttl)
 		ctx, cancel := context.WithTimeout(one.ctx, 2*limit) // others wait, and this one is asked for again
-		one.err = one.lease.Renew(by(ctx, from, limit), one.ttl)
+		one.err = one.lease.Renew(via(ctx, from, limit), one.ttl)
 		cancel()
 		close(one.done)
 	}

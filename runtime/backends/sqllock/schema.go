@@ -98,7 +98,7 @@ func (b *Backend) Migrate(ctx context.Context) error {
 			_, _, err = b.run(ctx, s)
 		}
 		switch {
-		case b.dialect.judge(err) == denied: // another user may run it
+		case b.dialect.classify(err) == accessDenied: // another user may run it
 			return fmt.Errorf("sqllock: migrate: %w\n\n%s", err, b.DDL())
 		case err != nil:
 			return fmt.Errorf("sqllock: migrate: %w", err)

@@ -41,7 +41,7 @@ func (b *Backend) AcquireAll(ctx context.Context, as []*driver.Acquisition) ([]d
 			rows = append(rows, all[i])
 		}
 	}
-	b.prepareRenewals()
+	b.connectRenewals()
 	b.purgeNowAndThen()
 	b.takeBatches(ctx, rows)
 	leases, errs := make([]driver.Lease, len(as)), make([]error, len(as))
@@ -167,7 +167,7 @@ func (b *Backend) freeRows(ctx context.Context, part []freeing) {
 	for _, one := range part {
 		// If there is an answer nevertheless, an attempt before it may have freed the rest. A session
 		// that is gone has lost its lock: a row that is not ours is a loss then.
-		if unanswered && b.way(ctx).another() {
+		if unanswered && b.route(ctx).redials() {
 			one.freed.Store(true)
 		}
 		*one.err = cmp.Or(err, *one.err)

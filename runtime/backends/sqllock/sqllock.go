@@ -100,14 +100,14 @@ type Backend struct {
 	records recordRenewals
 	methods
 
-	pool      connector // of all statements but those below
-	waits     connector // of takes of those that wait
-	looks     connector // of pollers
-	renewals  connector
-	rows      connector    // of the row statements of RowLock, whose sessions are in transactions
-	dedicated []*dedicated // of these, if they have no pool
-	prepared  atomic.Bool  // the connection of renewals has been asked for
-	purged    atomic.Int64 // when rows were last looked through, in ns since started
+	pool              connector // of statements without a route
+	waitConns         connector // of acquires that wait
+	pollConns         connector // of pollers
+	renewConns        connector
+	rowConns          connector    // of the row statements of RowLock, whose sessions are in transactions
+	dedicated         []*dedicated // renewConns and rowConns, unless Options.Renewals serves as both
+	renewalsConnected atomic.Bool  // or is being connected
+	purged            atomic.Int64 // when rows were last purged, in ns since started
 }
 
 var started = time.Now()
@@ -140,22 +140,22 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 		b.sessions = newSessions(b)
 	}
 	b.pool = pool{db}
-	b.renewals = b.pool
+	b.renewConns = b.pool
 	if db.Stats().MaxOpenConnections != 1 {
 		b.dedicated = []*dedicated{b.newDedicated(true, nil), b.newDedicated(true, nil)}
-		b.renewals, b.rows = b.dedicated[0], b.dedicated[1]
+		b.renewConns, b.rowConns = b.dedicated[0], b.dedicated[1]
 		if b.dialect == SQLite {
 			// A file has one writer at a time, and those who find it busy look again after
 			// a while, in no order: of many, some would wait for longer than a lease.
-			b.pool = b.renewals
+			b.pool = b.renewConns
 		}
 	}
-	b.waits, b.looks = b.pool, b.pool
+	b.waitConns, b.pollConns = b.pool, b.pool
 	if db.Stats().MaxOpenConnections == 0 && b.dialect != SQLite {
-		b.waits, b.looks = newBounded(b.pool, waitsMost), newBounded(b.pool, looksMost)
+		b.waitConns, b.pollConns = newBounded(b.pool, maxWaitConns), newBounded(b.pool, maxPollConns)
 	}
 	if o.Renewals != nil {
-		b.renewals, b.rows = pool{o.Renewals}, pool{o.Renewals}
+		b.renewConns, b.rowConns = pool{o.Renewals}, pool{o.Renewals}
 	}
 	if o.Notifier != nil && b.strategy == Table {
 		b.listener = &listener{notifier: o.Notifier, channel: channel(b.table), hub: &b.hub}
@@ -163,9 +163,9 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 	return b, nil
 }
 
-// besides is how many connections Advisory and RowLock need beside those of their locks: for the
-// renewals, and to take rows by or to compare sessions.
-const besides = 2
+// extraConns is how many connections Advisory and RowLock need besides those of their locks: one for
+// renewals, and one to take rows or to compare sessions.
+const extraConns = 2
 
 // vet completes b and reports what can't be right.
 func (b *Backend) vet(o Options) (err error) {
@@ -184,7 +184,7 @@ func (b *Backend) vet(o Options) (err error) {
 		return fmt.Errorf("sqllock: Options.Table %q is no plain name: letters, digits and _, at most 48, optionally after a schema and a dot", b.table)
 	case b.dialect == SQLite && b.strategy != Table:
 		return fmt.Errorf("sqllock: SQLite has no strategy %v: it locks the whole file; use Table", b.strategy)
-	case b.strategy != Table && o.Renewals == nil && most > 0 && most <= besides:
+	case b.strategy != Table && o.Renewals == nil && most > 0 && most <= extraConns:
 		return fmt.Errorf("%w: sqllock: strategy %v with a *sql.DB that may open %d connections: it needs three at least, one for each "+
 			"lock and two beside; allow them by SetMaxOpenConns, or set Options.Renewals", driver.ErrInvalid, b.strategy, most)
 	case o.Notifier != nil && b.dialect != Postgres:
@@ -247,7 +247,7 @@ func (b *Backend) touch(ctx context.Context) error {
 // ofTables is err, of a statement about two tables. If it is that one is missing, which of them
 // is not said, and the other may not be ours.
 func (b *Backend) ofTables(ctx context.Context, err error) error {
-	if err == nil || b.dialect.judge(err) != missing {
+	if err == nil || b.dialect.classify(err) != noTable {
 		return err
 	}
 	return cmp.Or(b.touch(ctx), err)
@@ -262,7 +262,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 		return nil, fmt.Errorf("%w: sqllock has no %v locks with strategy %v on %v; strategy Table has them",
 			driver.ErrInvalid, kind, b.strategy, b.dialect)
 	}
-	b.prepareRenewals()
+	b.connectRenewals()
 	b.purgeNowAndThen()
 	l, err := b.acquire(ctx, a)
 	b.tellPoller(a, err != nil && !a.MayBeGranted)
@@ -275,11 +275,11 @@ func (b *Backend) acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 		return b.sessions.acquire(ctx, a)
 	case a.Mode.Kind != 0:
 		if a.MayBeGranted { // it is in the queue
-			ctx = by(ctx, b.waits, 0)
+			ctx = via(ctx, b.waitConns, 0)
 		}
 		return b.kinds.Acquire(ctx, a)
 	case b.hub.Waits(address(a.Key, a.ID)): // its row has a queue
-		ctx = by(ctx, b.waits, 0)
+		ctx = via(ctx, b.waitConns, 0)
 	case b.takes.goAlone():
 		defer b.takes.wentAlone()
 	default:
@@ -288,18 +288,18 @@ func (b *Backend) acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	return b.takeRow(ctx, a)
 }
 
-// prepareRenewals has the connection for renewals taken, beside, while the pool still
-// has one: database/sql can't dial one more than its pool may have. On it the database is
-// asked for its address, which a *sql.DB does not tell, for errors to say.
-func (b *Backend) prepareRenewals() {
-	if b.prepared.Load() || b.prepared.Swap(true) {
+// connectRenewals takes the connection for renewals, in the background, while the pool still
+// has one: database/sql can't dial one more than its pool may have. It asks the database for its
+// address by it, for errors: a *sql.DB does not tell it.
+func (b *Backend) connectRenewals() {
+	if b.renewalsConnected.Load() || b.renewalsConnected.Swap(true) {
 		return
 	}
 	b.life.Go(func(ctx context.Context) {
-		r, err := b.attempt(by(ctx, b.renewals, time.Second), b.sql.one("SELECT COALESCE({address}, '')", nil))
+		r, err := b.attempt(via(ctx, b.renewConns, time.Second), b.sql.one("SELECT COALESCE({address}, '')", nil))
 		switch {
 		case errors.Is(err, errNotSent):
-			b.prepared.Store(false)
+			b.renewalsConnected.Store(false)
 		case err == nil && r.rows[0][0] != "":
 			b.server.CompareAndSwap(nil, &r.rows[0][0])
 		}

@@ -110,7 +110,7 @@ func (b *Backend) RaiseToken(ctx context.Context, held driver.Lease, least uint6
 	if !ok || l.backend != b {
 		return fmt.Errorf("%w: sqllock has no tokens to raise of a %T", driver.ErrInvalid, held)
 	}
-	_, err := b.change(by(ctx, b.renewals, 0), l.key, func(r *seen) error {
+	_, err := b.change(via(ctx, b.renewConns, 0), l.key, func(r *seen) error {
 		if !r.isHeld(l.id) {
 			return driver.ErrLost
 		}
@@ -127,7 +127,7 @@ func (b *Backend) look(ctx context.Context, key string) (*seen, error) {
 	case err != nil:
 		return nil, b.ofTables(ctx, err)
 	case said.number(0, 1) == 0:
-		return nil, errManual
+		return nil, errAutocommitOff
 	}
 	return seenBy(said), nil
 }

@@ -21,8 +21,8 @@ const (
 
 	// How many statements of those that wait, and of their pollers, are under way at once, where db
 	// has no bound of its own.
-	waitsMost = 16
-	looksMost = 32
+	maxWaitConns = 16
+	maxPollConns = 32
 
 	// With others before us in the queue:
 	farFirst = 10 * time.Millisecond
@@ -117,7 +117,7 @@ func (b *Backend) poll(ctx context.Context, p *poller) {
 			continue
 		}
 		look := b.sql.one("row.sql", values{"key": []byte(p.key)})
-		said, err := b.attempt(by(b.life.Context(), b.looks, 0), look) // to its end: a driver closes the connection of one that is cancelled
+		said, err := b.attempt(via(b.life.Context(), b.pollConns, 0), look) // to its end: a driver closes the connection of one that is cancelled
 		if err != nil {
 			continue // as seldom as after a long wait: since stays
 		}
