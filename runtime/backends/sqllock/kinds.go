@@ -73,12 +73,12 @@ func (b store) write(ctx context.Context, w record.Write) (a record.Answer, err 
 	if w.Seen == "" {
 		file = "create.sql"
 	}
-	r, unanswered, err := b.run(ctx, b.sql.one(file, v))
+	r, unanswered, err := b.run(ctx, b.sql.statement(file, v))
 	a.MayHaveRun = unanswered
 	if err != nil {
 		return a, err
 	}
-	if written := r.told(); written >= leastToken {
+	if written := r.returned(); written >= minToken {
 		a.Done, a.Now, a.Value = true, record.Time(written), record.Resolve(w.Value, record.Time(written))
 	}
 	return a, nil
@@ -102,12 +102,12 @@ func (b store) read(ctx context.Context, key string) (a record.Answer, err error
 
 // recordAt is a look at the record of key, which is left out if it has the version seen.
 func (s *statements) recordAt(key, seen string) *statement {
-	return s.one("record.sql", values{"key": []byte(key), "seen": seen, "instant": time.Now().UnixMicro()})
+	return s.statement("record.sql", values{"key": []byte(key), "seen": seen, "instant": time.Now().UnixMicro()})
 }
 
 // recordOf returns the record that record.sql has answered with, or "".
-func recordOf(said answer) string {
-	return record.Resolve(said.rows[0][4], record.Time(said.number(0, 1)))
+func recordOf(reply answer) string {
+	return record.Resolve(reply.rows[0][4], record.Time(reply.number(0, 1)))
 }
 
 // watchRecord is the [record.Watch] of a database that can tell nobody: it looks again and

@@ -67,7 +67,7 @@ func digest(key string) string {
 // mark is how an acquisition's id stands in a list of tombstones.
 func mark(id string) string { return "|" + id + "|" }
 
-func check(a *driver.Acquisition) error {
+func checkAcquisition(a *driver.Acquisition) error {
 	switch {
 	case a.Key == "" || len(a.Key) > maxKey:
 		return fmt.Errorf("%w: the key has %d bytes; sqllock takes from 1 to %d (hash what is longer)", driver.ErrInvalid, len(a.Key), maxKey)

@@ -20,7 +20,7 @@ func (l advisory) statement(s *session, key, mysql, postgres string) *statement 
 	if l.backend.dialect == Postgres {
 		text = strings.ReplaceAll(postgres, "{shared}", shared)
 	}
-	return l.backend.sql.one(text, values{"name": MySQLName(key), "number": PostgresKey(key)})
+	return l.backend.sql.statement(text, values{"name": MySQLName(key), "number": PostgresKey(key)})
 }
 
 func (l advisory) try(ctx context.Context, s *session, key string) (bool, error) {

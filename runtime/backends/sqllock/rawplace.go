@@ -21,9 +21,9 @@ type place struct {
 }
 
 const (
-	// placesMost is how many sessions of a Backend wait in the server's queues at once.
-	// Who finds no room tries now and then.
-	placesMost = 16
+	// maxPlaces is how many sessions of a Backend wait in the server's queues at once.
+	// An acquisition beyond that tries now and then.
+	maxPlaces = 16
 	// askWithin is how long a place, or what was granted there, is kept since it was asked
 	// for, or granted. Its process asks once a second, and when it is told.
 	askWithin = 2500 * time.Millisecond
@@ -32,7 +32,7 @@ const (
 // roomLocked reports whether one more session may wait: others need connections too.
 func (ss *sessions) roomLocked() bool {
 	most := ss.backend.db.Stats().MaxOpenConnections
-	return len(ss.places) < placesMost && (most == 0 || len(ss.places) < (most-extraConns)/2)
+	return len(ss.places) < maxPlaces && (most == 0 || len(ss.places) < (most-extraConns)/2)
 }
 
 // stand has s wait in the server's queue for a, beside, and reports whether it does.
@@ -126,7 +126,7 @@ func (ss *sessions) giveUpLocked(p *place) {
 		}
 		ctx, stop := context.WithTimeout(ctx, time.Second)
 		defer stop()
-		_, _ = b.attempt(via(ctx, b.renewConns, 0), b.sql.one("{kill}", values{"number": p.number})) // else the grant ends it
+		_, _ = b.attempt(via(ctx, b.renewConns, 0), b.sql.statement("{kill}", values{"number": p.number})) // else the grant ends it
 	})
 	p.cancel()
 }

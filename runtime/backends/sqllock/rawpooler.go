@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// check looks, once, whether a session of ours is one of the server's, and not one
-// that a pooler (PgBouncer in transaction mode) gives to each transaction anew. Two sessions
+// checkPooler looks, once, whether our sessions are the server's own, and not those
+// of a pooler (PgBouncer in transaction mode), which gives each transaction another. Two sessions
 // must differ while one is in a transaction, and stay what they are. Others who use the pooler
 // may have it look so by chance: hence looks are several, and there
 // are more once a lock is found in another session than it was taken in.
-func (ss *sessions) check(ctx context.Context) error {
+func (ss *sessions) checkPooler(ctx context.Context) error {
 	leave, err := ss.checking.Enter(ctx, struct{}{})
 	if err != nil {
 		return fmt.Errorf("%w: %w", errNotSent, err)
@@ -20,7 +20,7 @@ func (ss *sessions) check(ctx context.Context) error {
 	if !ss.checked.Load() {
 		err = ss.compare(ctx)
 		if err == nil && ss.backend.strategy == RowLock {
-			err = ss.backend.touch(via(ctx, ss.backend.rowConns, 0)) // has its connection before locks have them all
+			err = ss.backend.checkTable(via(ctx, ss.backend.rowConns, 0)) // has its connection before locks have them all
 		}
 		ss.checked.Store(err == nil)
 	}
@@ -78,7 +78,7 @@ func (s *session) numberInside(ctx context.Context) int64 {
 
 // sessionNumber asks for the number of the session that a statement by from is in.
 func (b *Backend) sessionNumber(ctx context.Context, from connector) (int64, error) {
-	r, _, err := b.run(via(ctx, from, 0), b.sql.one("SELECT {session}", nil))
+	r, _, err := b.run(via(ctx, from, 0), b.sql.statement("SELECT {session}", nil))
 	if err != nil {
 		return 0, err
 	}

@@ -14,7 +14,7 @@ const lockRow = "SELECT 1, {session} FROM {rows} WHERE name = {key} FOR UPDATE"
 
 // statement returns the one of text about the row of key.
 func (l rowLock) statement(text string, key []byte) *statement {
-	return l.backend.sql.one(text, values{"key": key})
+	return l.backend.sql.statement(text, values{"key": key})
 }
 
 // lock locks the row of key by s, in a transaction. It reports false if there is none.

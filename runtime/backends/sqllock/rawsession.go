@@ -219,7 +219,7 @@ const (
 // errs what they say. One that does not answer keeps the others waiting for a
 // third of the shortest lease at most, whatever its own is.
 func (ss *sessions) probe(ctx context.Context, leases []driver.Lease, ttls []time.Duration, errs []error) {
-	ctx, cancel := context.WithTimeout(ctx, renewalLimit(slices.Min(ttls)))
+	ctx, cancel := context.WithTimeout(ctx, renewalTimeout(slices.Min(ttls)))
 	defer cancel()
 	var asking sync.WaitGroup
 	room := make(chan struct{}, probesAtOnce)

@@ -35,10 +35,10 @@ const (
 	// clockBack is by how much a release is in the future if the clock has gone back since. By
 	// less it may be a clock that was read before a wait for the row.
 	clockBack = int64(5_000_000)
-	// queueMost and undoneMost are how long a queue that another process joins, and all
+	// maxQueue and maxUndone are how long a queue that another process joins, and all
 	// tombstones, are at most, in bytes.
-	queueMost  = 8000
-	undoneMost = 16000
+	maxQueue  = 8000
+	maxUndone = 16000
 )
 
 // ahead returns how many processes are before me in the queue.
@@ -102,7 +102,7 @@ func (r *seen) tombstone(id string, lasts time.Duration) {
 	}
 	r.forget()
 	r.undone += mark(id)
-	r.undone = r.undone[max(len(r.undone)-undoneMost, 0):]
+	r.undone = r.undone[max(len(r.undone)-maxUndone, 0):]
 	r.undoneUntil = max(r.undoneUntil, r.now+lasts.Microseconds())
 }
 

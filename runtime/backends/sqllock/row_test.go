@@ -70,10 +70,10 @@ func TestTombstones(t *testing.T) {
 	if r.undone != mark("a:1")+mark("b:1") || r.undoneUntil != at+1_000_000 || !r.isUndone("a:1") || r.isUndone("a:") || r.isUndone("old") {
 		t.Errorf("%+v", r.row)
 	}
-	for range undoneMost {
+	for range maxUndone {
 		r.tombstone("c:1", time.Second)
 	}
-	if len(r.undone) != undoneMost || !r.isUndone("c:1") {
+	if len(r.undone) != maxUndone || !r.isUndone("c:1") {
 		t.Errorf("%d bytes", len(r.undone))
 	}
 	if r.now += 1_000_000; r.isUndone("c:1") {

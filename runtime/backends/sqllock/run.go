@@ -230,7 +230,7 @@ func (b *Backend) send(ctx context.Context, cancel context.CancelCauseFunc, s *s
 	}
 	defer time.AfterFunc(cmp.Or(from.timeout, attemptLimit), func() { cancel(errSlow) }).Stop()
 	sent := driver.Now()
-	a, err = s.on(ctx, conn)
+	a, err = s.runOn(ctx, conn)
 	a.sent = sent
 	broken := err != nil
 	switch {

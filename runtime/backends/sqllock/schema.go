@@ -115,21 +115,21 @@ const (
 	// statement that read the clock before could still wait for the row, so that
 	// the clock has passed its tokens for everybody.
 	purgeIdle = 10 * time.Minute
-	// leastIdle is the least that Purge takes: that of statements that are answered.
-	// After one that is not, a tombstone keeps the row while it may yet arrive.
-	leastIdle = attemptLimit + time.Second
+	// minIdle is the least that Purge takes: a statement that is answered takes no longer.
+	// After one without an answer a tombstone keeps the row while it may yet arrive.
+	minIdle = attemptLimit + time.Second
 	// purgeBatch is how many are removed at a time.
 	purgeBatch = 500
 )
 
-// purgeNowAndThen purges beside, once a minute or so.
-func (b *Backend) purgeNowAndThen() {
-	now, last := int64(time.Since(started)), b.purged.Load()
+// purgeIfDue purges in the background, once a minute or so.
+func (b *Backend) purgeIfDue() {
+	now, last := int64(time.Since(started)), b.lastPurge.Load()
 	if last == 0 { // not at once: processes that start together part
-		b.purged.CompareAndSwap(0, now-int64(rand.N(purgeEvery)))
+		b.lastPurge.CompareAndSwap(0, now-int64(rand.N(purgeEvery)))
 		return
 	}
-	if now-last < int64(purgeEvery) || !b.purged.CompareAndSwap(last, now) {
+	if now-last < int64(purgeEvery) || !b.lastPurge.CompareAndSwap(last, now) {
 		return
 	}
 	b.life.Go(func(ctx context.Context) {
@@ -144,8 +144,8 @@ func (b *Backend) purgeNowAndThen() {
 // as long as its last token is not below what the clock would yield. It returns how
 // many rows of locks it removed, of all kinds.
 func (b *Backend) Purge(ctx context.Context, idle time.Duration) (removed int, err error) {
-	if idle < leastIdle {
-		return 0, fmt.Errorf("%w: Purge of rows idle for %v; it takes %v at least", driver.ErrInvalid, idle, leastIdle)
+	if idle < minIdle {
+		return 0, fmt.Errorf("%w: Purge of rows idle for %v; it takes %v at least", driver.ErrInvalid, idle, minIdle)
 	}
 	const unused = " l.expires < {clock} - {idle} AND l.undone_until < {clock} AND l.version < ({clock} - {idle}) * 4"
 	removed, err = b.purge(ctx, "{table}", unused, idle)
@@ -162,7 +162,7 @@ func (b *Backend) purge(ctx context.Context, table, unused string, idle time.Dur
 	find := "SELECT l.name FROM " + table + " AS l WHERE" + unused + fmt.Sprintf(" LIMIT %d", purgeBatch)
 	for {
 		v := values{"idle": idle.Microseconds()}
-		found, err := b.scan(ctx, b.sql.one(find, v))
+		found, err := b.scan(ctx, b.sql.statement(find, v))
 		n := len(found.rows)
 		if err != nil || n == 0 {
 			return removed, err
@@ -177,8 +177,8 @@ func (b *Backend) purge(ctx context.Context, table, unused string, idle time.Dur
 			v[fmt.Sprint("key", i)] = name
 		}
 		// By key, so that no row is locked that stays; and they may be in use by now.
-		drop := b.dialect.compile("{delete} FROM "+table+" AS l WHERE l.name IN ({keys}) AND"+unused, b.sql.numbered(n))
-		r, _, err := b.run(ctx, drop.with(v))
+		drop := b.dialect.compile("{delete} FROM "+table+" AS l WHERE l.name IN ({keys}) AND"+unused, b.sql.batchMacros(n))
+		r, _, err := b.run(ctx, drop.bind(v))
 		if err != nil {
 			return removed, err
 		}

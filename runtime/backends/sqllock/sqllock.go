@@ -24,7 +24,7 @@ const (
 	maxTTL = 10 * 365 * 24 * time.Hour
 	// leastToken parts tokens, which follow the clock, from what else a
 	// statement may answer.
-	leastToken = 1 << 50
+	minToken = 1 << 50
 )
 
 // Strategy is how locks are kept.
@@ -80,21 +80,21 @@ type Options struct {
 // Backend keeps locks in a SQL database. Make it with [New]; its methods may be
 // called from any number of goroutines.
 type Backend struct {
-	db       *sql.DB
-	owned    *sql.DB // db, if Open has opened it, or nil
-	dialect  Dialect
-	strategy Strategy
-	table    string
-	server   atomic.Pointer[string] // its address, for errors, or nil
-	sql      *statements
-	life     *engine.Life
-	hub      engine.Hub[string] // by address
-	pollers  sync.Map           // *poller by address
-	listener *listener          // of Table with a Notifier, or nil
-	takes    *combiner[*wanted]
-	frees    *combiner[freeing]
-	singles  chan struct{} // a semaphore of takes after a batch that failed
-	sessions *sessions     // of Advisory and RowLock, or nil
+	db           *sql.DB
+	owned        *sql.DB // db, if Open has opened it, or nil
+	dialect      Dialect
+	strategy     Strategy
+	table        string
+	server       atomic.Pointer[string] // its address, for errors, or nil
+	sql          *statements
+	life         *engine.Life
+	hub          engine.Hub[string] // by address
+	pollers      sync.Map           // *poller by address
+	listener     *listener          // of Table with a Notifier, or nil
+	acquires     *batcher[*acquireItem]
+	releases     *batcher[releaseItem]
+	afterFailure chan struct{} // a semaphore of acquires after a batch that failed
+	sessions     *sessions     // of Advisory and RowLock, or nil
 
 	kinds   *record.Locks // that are no mutexes
 	records recordRenewals
@@ -107,7 +107,7 @@ type Backend struct {
 	rowConns          connector    // of the row statements of RowLock, whose sessions are in transactions
 	dedicated         []*dedicated // renewConns and rowConns, unless Options.Renewals serves as both
 	renewalsConnected atomic.Bool  // or is being connected
-	purged            atomic.Int64 // when rows were last purged, in ns since started
+	lastPurge         atomic.Int64 // when rows were last purged, in ns since started
 }
 
 var started = time.Now()
@@ -132,10 +132,10 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 	b.sql = &statements{dialect: b.dialect, notify: o.Notifier != nil, macros: b.dialect.macros(b.table, b.Kinds() != 0)}
 	b.kinds = record.NewWatched(store{b}, b.life, b.watchRecord)
 	b.methods = b.kinds.Register()
-	b.records = recordRenewals{backend: b, queued: map[driver.Lease]*renewal{}, works: map[int]bool{}}
-	b.takes = &combiner[*wanted]{life: b.life, run: b.takeBatches}
-	b.singles = make(chan struct{}, singlesMost)
-	b.frees = &combiner[freeing]{life: b.life, run: b.free}
+	b.records = recordRenewals{backend: b, byLease: map[driver.Lease]*renewal{}, working: map[int]bool{}}
+	b.acquires = &batcher[*acquireItem]{life: b.life, run: b.acquireBatches}
+	b.afterFailure = make(chan struct{}, maxAfterFailure)
+	b.releases = &batcher[releaseItem]{life: b.life, run: b.releaseBatches}
 	if b.strategy != Table {
 		b.sessions = newSessions(b)
 	}
@@ -228,34 +228,34 @@ func (b *Backend) Close() error {
 func (b *Backend) Ping(ctx context.Context) error {
 	_, err := b.look(ctx, "") // first: a connection that does not commit would keep what a write locks
 	if err == nil {
-		err = b.touch(ctx)
+		err = b.checkTable(ctx)
 	}
 	if err != nil || b.sessions == nil {
 		return err
 	}
-	return b.sessions.check(ctx)
+	return b.sessions.checkPooler(ctx)
 }
 
-// touch releases a lock that can't exist, and returns an error if the table is not there,
-// not ours, or not to be written.
-func (b *Backend) touch(ctx context.Context) error {
+// checkTable releases a lock that can't exist, and returns an error if the table is missing,
+// not ours, or can't be written.
+func (b *Backend) checkTable(ctx context.Context) error {
 	v := values{"key0": []byte{}, "id0": "-", "last0": int64(0)}
-	_, _, err := b.run(ctx, b.sql.several("release.sql", 1, v))
+	_, _, err := b.run(ctx, b.sql.batch("release.sql", 1, v))
 	return err
 }
 
-// ofTables is err, of a statement about two tables. If it is that one is missing, which of them
-// is not said, and the other may not be ours.
-func (b *Backend) ofTables(ctx context.Context, err error) error {
+// missingTable returns err, of a statement on both tables. If it says that one is missing, and the
+// table of mutexes is at fault, it returns the error that says so.
+func (b *Backend) missingTable(ctx context.Context, err error) error {
 	if err == nil || b.dialect.classify(err) != noTable {
 		return err
 	}
-	return cmp.Or(b.touch(ctx), err)
+	return cmp.Or(b.checkTable(ctx), err)
 }
 
 // Acquire implements [driver.Backend].
 func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
-	if err := check(a); err != nil {
+	if err := checkAcquisition(a); err != nil {
 		return nil, err
 	}
 	if kind := a.Mode.Kind; kind&^b.Kinds() != 0 {
@@ -263,7 +263,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 			driver.ErrInvalid, kind, b.strategy, b.dialect)
 	}
 	b.connectRenewals()
-	b.purgeNowAndThen()
+	b.purgeIfDue()
 	l, err := b.acquire(ctx, a)
 	b.tellPoller(a, err != nil && !a.MayBeGranted)
 	return l, indeterminate(a, err)
@@ -280,10 +280,10 @@ func (b *Backend) acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 		return b.kinds.Acquire(ctx, a)
 	case b.hub.Waits(address(a.Key, a.ID)): // its row has a queue
 		ctx = via(ctx, b.waitConns, 0)
-	case b.takes.goAlone():
-		defer b.takes.wentAlone()
+	case b.acquires.goAlone():
+		defer b.acquires.doneAlone()
 	default:
-		return b.takeTogether(ctx, a)
+		return b.acquireBatched(ctx, a)
 	}
 	return b.takeRow(ctx, a)
 }
@@ -296,7 +296,7 @@ func (b *Backend) connectRenewals() {
 		return
 	}
 	b.life.Go(func(ctx context.Context) {
-		r, err := b.attempt(via(ctx, b.renewConns, time.Second), b.sql.one("SELECT COALESCE({address}, '')", nil))
+		r, err := b.attempt(via(ctx, b.renewConns, time.Second), b.sql.statement("SELECT COALESCE({address}, '')", nil))
 		switch {
 		case errors.Is(err, errNotSent):
 			b.renewalsConnected.Store(false)
@@ -308,7 +308,7 @@ func (b *Backend) connectRenewals() {
 
 // Undo implements [driver.Backend].
 func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
-	if check(a) != nil {
+	if checkAcquisition(a) != nil {
 		return nil // it was never sent
 	}
 	if b.sessions != nil {

@@ -16,35 +16,35 @@ import (
 
 // takeRow takes the row of a mutex. It returns a *driver.HeldError if another has it.
 func (b *Backend) takeRow(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
-	one := &wanted{Acquisition: a}
+	item := &acquireItem{Acquisition: a}
 	waits := b.hub.Waits(address(a.Key, a.ID))
 	if waits || b.dialect != Postgres { // the others take up to twice as long for an INSERT that finds its row
-		b.takeOne(ctx, one)
+		b.takeExisting(ctx, item)
 	}
-	if one.lease == nil && one.err == nil && !waits {
-		b.takeFree(ctx, []*wanted{one})
+	if item.lease == nil && item.err == nil && !waits {
+		b.takeFree(ctx, []*acquireItem{item})
 	}
-	if one.lease != nil || one.err != nil {
-		return one.lease, b.ofTables(ctx, one.err)
+	if item.lease != nil || item.err != nil {
+		return item.lease, b.missingTable(ctx, item.err)
 	}
-	return b.takeSeen(ctx, a)
+	return b.takeAfterLook(ctx, a)
 }
 
 // takeOne takes a row that is there, without a look at it, if it is free and its queue is empty or
 // has the process first.
-func (b *Backend) takeOne(ctx context.Context, one *wanted) {
-	r, unanswered, err := b.run(ctx, b.sql.one("take_one.sql", values{
-		"key": []byte(one.Key), "id": one.ID, "me": entry(one.ID), "ttl": b.dialect.term(one.TTL), "n": int64(one.Tokens),
+func (b *Backend) takeExisting(ctx context.Context, item *acquireItem) {
+	r, unanswered, err := b.run(ctx, b.sql.statement("take_one.sql", values{
+		"key": []byte(item.Key), "id": item.ID, "me": entry(item.ID), "ttl": b.dialect.term(item.TTL), "n": int64(item.Tokens),
 		"instant": time.Now().UnixMicro(),
 	}))
-	one.MayHaveRun, one.err = one.MayHaveRun || unanswered, err
-	if version := r.told(); err == nil && version >= leastToken {
-		one.lease = b.newLease(one.Acquisition, version, r.sent)
+	item.MayHaveRun, item.err = item.MayHaveRun || unanswered, err
+	if version := r.returned(); err == nil && version >= minToken {
+		item.lease = b.newLease(item.Acquisition, version, r.sent)
 	}
 }
 
 // takeSeen looks at the row, and takes it, or a place in its queue.
-func (b *Backend) takeSeen(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
+func (b *Backend) takeAfterLook(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	me, term := entry(a.ID), b.dialect.term(a.TTL)
 	var r *seen
 	var held error
@@ -63,7 +63,7 @@ func (b *Backend) takeSeen(ctx context.Context, a *driver.Acquisition) (driver.L
 			return nil
 		}
 		held = r.heldFor(me)
-		if a.Queue && !strings.Contains(r.waiting, me) && len(r.waiting) < queueMost {
+		if a.Queue && !strings.Contains(r.waiting, me) && len(r.waiting) < maxQueue {
 			r.waiting += me
 		}
 		return nil
@@ -122,21 +122,21 @@ func (b *Backend) RaiseToken(ctx context.Context, held driver.Lease, least uint6
 
 // look returns the row of key.
 func (b *Backend) look(ctx context.Context, key string) (*seen, error) {
-	said, _, err := b.run(ctx, b.sql.one("row.sql", values{"key": []byte(key)}))
+	found, _, err := b.run(ctx, b.sql.statement("row.sql", values{"key": []byte(key)}))
 	switch {
 	case err != nil:
-		return nil, b.ofTables(ctx, err)
-	case said.number(0, 1) == 0:
+		return nil, b.missingTable(ctx, err)
+	case found.number(0, 1) == 0:
 		return nil, errAutocommitOff
 	}
-	return seenBy(said), nil
+	return seenBy(found), nil
 }
 
 // seenBy returns what row.sql has answered.
-func seenBy(said answer) *seen {
-	n := func(column int) int64 { return said.number(0, column) }
-	texts := said.rows[0][8:]
-	return &seen{now: n(0), beside: n(2) == 1, there: n(3) == 1, sent: said.sent, row: row{
+func seenBy(found answer) *seen {
+	n := func(column int) int64 { return found.number(0, column) }
+	texts := found.rows[0][8:]
+	return &seen{now: n(0), beside: n(2) == 1, there: n(3) == 1, sent: found.sent, row: row{
 		acquired: n(4), expires: n(5), version: n(6), undoneUntil: n(7),
 		owner: texts[0], waiting: texts[1], undone: texts[2],
 	}}
@@ -167,9 +167,9 @@ func (b *Backend) change(ctx context.Context, key string, decide func(r *seen) e
 		if !r.there {
 			put = "put_new.sql"
 		}
-		said, unanswered, err := b.run(ctx, b.sql.one(put, v))
+		found, unanswered, err := b.run(ctx, b.sql.statement(put, v))
 		mayHaveRun = mayHaveRun || unanswered
-		if err != nil || said.changed() > 0 {
+		if err != nil || found.changed() > 0 {
 			return mayHaveRun, err
 		}
 	}

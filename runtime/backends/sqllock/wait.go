@@ -116,12 +116,12 @@ func (b *Backend) poll(ctx context.Context, p *poller) {
 			since, seen, ahead = time.Now(), -1, 0
 			continue
 		}
-		look := b.sql.one("row.sql", values{"key": []byte(p.key)})
-		said, err := b.attempt(via(b.life.Context(), b.pollConns, 0), look) // to its end: a driver closes the connection of one that is cancelled
+		look := b.sql.statement("row.sql", values{"key": []byte(p.key)})
+		found, err := b.attempt(via(b.life.Context(), b.pollConns, 0), look) // to its end: a driver closes the connection of one that is cancelled
 		if err != nil {
 			continue // as seldom as after a long wait: since stays
 		}
-		r := seenBy(said)
+		r := seenBy(found)
 		ahead = r.ahead(me)
 		if r.version != seen {
 			since, seen = time.Now(), r.version
@@ -142,8 +142,8 @@ type Notifier interface {
 	Listen(ctx context.Context, channel string, ready func(), notice func(payload string)) error
 }
 
-// relistenMost is the longest pause before a lost connection is made anew.
-const relistenMost = time.Second
+// maxRelistenPause is the longest pause before a lost connection is made anew.
+const maxRelistenPause = time.Second
 
 // listener has one connection for all subscriptions of a Backend, from the first
 // on.
@@ -172,10 +172,10 @@ func (l *listener) run(ctx context.Context) {
 		begin := time.Now()
 		// Why it ends does not matter: waiters look once a second meanwhile.
 		_ = l.notifier.Listen(ctx, l.channel, l.hub.NotifyAll, l.hub.Notify)
-		if time.Since(begin) > relistenMost {
+		if time.Since(begin) > maxRelistenPause {
 			backoff = 10 * time.Millisecond
 		}
 		engine.Pause(ctx, backoff)
-		backoff = min(2*backoff, relistenMost)
+		backoff = min(2*backoff, maxRelistenPause)
 	}
 }
