@@ -45,7 +45,7 @@ func (b *Backend) CompareAndSwap(ctx context.Context, key, old, next string) (st
 // store is the Backend as the engine of its records.
 type store struct{ *Backend }
 
-// Swap implements [record.Store]. A write that changed nothing is followed by a look.
+// Swap implements [record.Store]. It looks after a write that changed nothing.
 func (b store) Swap(ctx context.Context, w record.Write) (a record.Answer, err error) {
 	if !w.Look {
 		a, err = b.write(ctx, w)
@@ -110,11 +110,10 @@ func recordOf(reply answer) string {
 	return record.Resolve(reply.rows[0][4], record.Time(reply.number(0, 1)))
 }
 
-// watchRecord is the [record.Watch] of a database that can tell nobody: it looks again and
-// again, ever more seldom.
+// watchRecord is the [record.Watch] of a database that notifies nobody: it polls, ever more seldom.
 func (b *Backend) watchRecord(ctx context.Context, key string, ready func(), tell func(value string) int) error {
 	ready()
-	for since, seen := time.Now(), ""; engine.Pause(ctx, max(lookAfter(time.Since(since), 0), lookKinds)); {
+	for since, seen := time.Now(), ""; engine.Pause(ctx, max(pollAfter(time.Since(since), 0), pollRecordFirst)); {
 		r, err := b.attempt(via(ctx, b.pollConns, 0), b.sql.recordAt(key, seen))
 		if err != nil {
 			continue
@@ -127,14 +126,14 @@ func (b *Backend) watchRecord(ctx context.Context, key string, ready func(), tel
 	return ctx.Err()
 }
 
-// beside is the answer to who asked for a mutex where another kind of lock is at the key.
-func (b *Backend) beside(ctx context.Context, key string) error {
+// otherKindError is the error of an acquire of a mutex where another kind of lock is at the key.
+func (b *Backend) otherKindError(ctx context.Context, key string) error {
 	a, err := store{b}.read(ctx, key)
 	switch {
 	case err != nil:
 		return err
-	case a.Value == "": // it has gone since
-		return errMoved
+	case a.Value == "": // it was released since
+		return errRowChanged
 	}
 	return record.Beside(record.Noun(a.Value), record.Mutex)
 }

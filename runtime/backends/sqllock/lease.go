@@ -22,7 +22,7 @@ type lease struct {
 	ttl        time.Duration // that was asked for
 	deadline   engine.Deadline
 	unanswered bool        // some attempt to acquire had no answer: a copy may yet arrive
-	freed      atomic.Bool // perhaps: some attempt to release had no answer
+	mayBeFreed atomic.Bool // perhaps: some attempt to release had no answer
 }
 
 // newLease returns the lease of a, whose row has the highest token version since an instant after
@@ -70,12 +70,12 @@ func (l *lease) release(ctx context.Context, last uint64) error {
 	if !l.unanswered || lost != nil && !errors.Is(lost, driver.ErrLost) {
 		return lost
 	}
-	_, err := l.backend.change(ctx, l.key, func(r *seen) error { // after the release, which tells whether the lock was lost
+	_, err := l.backend.updateRow(ctx, l.key, func(r *rowView) error { // after the release, which tells whether the lock was lost
 		r.tombstone(l.id, l.ttl+straggler)
 		return nil
 	})
 	if err != nil {
-		l.freed.Store(true)
+		l.mayBeFreed.Store(true)
 	}
 	return cmp.Or(err, lost)
 }
@@ -136,7 +136,7 @@ func renewalTimeout(shortest time.Duration) time.Duration {
 
 // renew renews those of part, by one statement.
 func (b *Backend) renew(ctx context.Context, part []renewItem) {
-	v := values{"ttl": b.dialect.term(part[0].ttl)}
+	v := values{"ttl": b.dialect.leaseMicros(part[0].ttl)}
 	for i, item := range part {
 		v.lock(i, item.key, item.id)
 	}

@@ -38,7 +38,7 @@ func describeRow(found answer, row int) (*driver.LockInfo, error) {
 		Client: record.Client, ID: found.rows[row][1], Since: time.UnixMicro(found.number(row, 2)),
 		Left: time.Duration(found.number(row, 3)) * time.Microsecond, Token: uint64(found.number(row, 4)),
 	}
-	return &driver.LockInfo{Key: found.rows[row][0], Holders: []driver.Holder{h}, Waiters: int(found.number(row, 5) / entryLength)}, nil
+	return &driver.LockInfo{Key: found.rows[row][0], Holders: []driver.Holder{h}, Waiters: int(found.number(row, 5) / queueEntryLength)}, nil
 }
 
 func (b *Backend) describeRecord(found answer, row int) (*driver.LockInfo, error) {
@@ -119,7 +119,7 @@ func (b *Backend) Lock(ctx context.Context, key string) (info *driver.LockInfo, 
 // database's own lock goes when the holder has heard of that.
 func (b *Backend) Break(ctx context.Context, key, id string) error {
 	found := false
-	mayHaveRun, err := b.change(ctx, key, func(r *seen) error {
+	mayHaveRun, err := b.updateRow(ctx, key, func(r *rowView) error {
 		if found = r.isHeld(id); found {
 			r.free()
 		}

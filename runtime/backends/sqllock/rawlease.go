@@ -83,7 +83,7 @@ func (l *sessionLease) Release(ctx context.Context, last uint64) error {
 	case err == nil && !isRow:
 		return nil
 	case err == nil: // it may have been rolled back with its transaction
-		row.freed.Store(true)
+		row.mayBeFreed.Store(true)
 		err = lost
 	}
 	if ctx.Err() != nil {

@@ -11,7 +11,7 @@ import (
 // would read or write: a session that waits for it, in one queue with foreign clients. The
 // next attempt collects what was granted. The mutex of its sessions guards it.
 type place struct {
-	address string
+	waiter  string
 	id      string // of the acquisition that asked last
 	session *session
 	number  int64 // the server's, of the session
@@ -45,17 +45,17 @@ func (ss *sessions) stand(ctx context.Context, s *session, a *driver.Acquisition
 		s.number = number
 	}
 	wait, cancel := context.WithCancel(ss.backend.life.Context())
-	p := &place{address: placeOf(a), id: a.ID, session: s, number: s.number, cancel: cancel}
+	p := &place{waiter: placeOf(a), id: a.ID, session: s, number: s.number, cancel: cancel}
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	if ss.places[p.address] != nil || !ss.roomLocked() || !ss.backend.life.Go(func(context.Context) {
+	if ss.places[p.waiter] != nil || !ss.roomLocked() || !ss.backend.life.Go(func(context.Context) {
 		ss.ended(p, ss.raw.wait(wait, s, a.Key))
 		cancel()
 	}) {
 		cancel()
 		return false
 	}
-	ss.places[p.address] = p
+	ss.places[p.waiter] = p
 	p.unused = time.AfterFunc(askWithin, func() { ss.unused(p) })
 	a.MayBeGranted = true
 	return true
@@ -67,17 +67,17 @@ func placeOf(a *driver.Acquisition) string {
 	if a.Mode.Kind != 0 {
 		return a.ID
 	}
-	return address(a.Key, a.ID)
+	return waiterID(a.Key, a.ID)
 }
 
 // ended is called when the wait of p is over: granted, unless err is set.
 func (ss *sessions) ended(p *place, err error) {
 	ss.mu.Lock()
-	wanted := ss.places[p.address] == p
+	wanted := ss.places[p.waiter] == p
 	switch {
 	case !wanted:
 	case err != nil:
-		delete(ss.places, p.address)
+		delete(ss.places, p.waiter)
 		p.unused.Stop()
 	default:
 		p.granted = true
@@ -87,7 +87,7 @@ func (ss *sessions) ended(p *place, err error) {
 	if !wanted || err != nil {
 		p.session.discard()
 	}
-	ss.backend.hub.Notify(p.address) // after an error it stands anew
+	ss.backend.hub.Notify(p.waiter) // after an error it stands anew
 }
 
 // collect returns the session that was granted what a asks for, or reports that it
@@ -100,7 +100,7 @@ func (ss *sessions) collect(a *driver.Acquisition) (granted *session, stands boo
 	case p == nil:
 		return nil, false
 	case p.granted && p.unused.Stop():
-		delete(ss.places, p.address)
+		delete(ss.places, p.waiter)
 		return p.session, false
 	}
 	if a.Queue {
@@ -116,7 +116,7 @@ func (ss *sessions) collect(a *driver.Acquisition) (granted *session, stands boo
 // giveUpLocked gives p up, and ends its session: at the server as well, which may not
 // notice that the client of a session that waits has gone.
 func (ss *sessions) giveUpLocked(p *place) {
-	delete(ss.places, p.address)
+	delete(ss.places, p.waiter)
 	p.unused.Stop()
 	b, granted := ss.backend, p.granted
 	b.life.Go(func(ctx context.Context) {
@@ -135,7 +135,7 @@ func (ss *sessions) giveUpLocked(p *place) {
 func (ss *sessions) unused(p *place) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	if ss.places[p.address] == p {
+	if ss.places[p.waiter] == p {
 		ss.giveUpLocked(p)
 	}
 }

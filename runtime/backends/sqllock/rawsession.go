@@ -35,7 +35,7 @@ type sessions struct {
 
 	mu     sync.Mutex // guards the maps, and what is in them
 	all    map[*session]bool
-	places map[string]*place // by address
+	places map[string]*place // by placeOf
 
 	checking engine.Turns[struct{}] // one check at a time
 	checked  atomic.Bool            // that sessions are the server's own
@@ -202,7 +202,7 @@ func (ss *sessions) undo(a *driver.Acquisition) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	p := ss.places[placeOf(a)]
-	if p != nil && (p.address == a.ID || a.Queue && !a.BegunBefore(p.id)) {
+	if p != nil && (p.waiter == a.ID || a.Queue && !a.BegunBefore(p.id)) {
 		ss.giveUpLocked(p)
 	}
 }

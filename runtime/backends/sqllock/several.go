@@ -73,7 +73,7 @@ func (b *Backend) acquireBatches(ctx context.Context, all []*acquireItem) {
 
 // takeFree takes those of part whose rows are free and that nobody waits for, by one statement.
 func (b *Backend) takeFree(ctx context.Context, part []*acquireItem) {
-	v := values{"ttl": b.dialect.term(part[0].TTL), "n": int64(part[0].Tokens), "instant": time.Now().UnixMicro()}
+	v := values{"ttl": b.dialect.leaseMicros(part[0].TTL), "n": int64(part[0].Tokens), "instant": time.Now().UnixMicro()}
 	for i, item := range part {
 		v.lock(i, item.Key, item.ID)
 	}
@@ -166,7 +166,7 @@ func (b *Backend) releaseRows(ctx context.Context, part []releaseItem) {
 		// An earlier attempt may have freed what the answered one did not find. Not on a session's
 		// connection: a session that is gone has lost its lock, and then a row that is not ours is lost.
 		if unanswered && b.route(ctx).redials() {
-			item.freed.Store(true)
+			item.mayBeFreed.Store(true)
 		}
 		*item.err = cmp.Or(err, *item.err)
 	}
@@ -177,7 +177,7 @@ func (b *Backend) releaseRows(ctx context.Context, part []releaseItem) {
 // has taken since the release counts as lost too, since its row looks the same.
 func (b *Backend) markLost(ctx context.Context, part []releaseItem) error {
 	for _, item := range part {
-		if item.freed.Load() {
+		if item.mayBeFreed.Load() {
 			continue
 		}
 		if len(part) > 1 {
@@ -346,7 +346,7 @@ func (l *lease) releaseBatched(ctx context.Context, last uint64) error {
 	case err == nil:
 		return answer
 	case errors.Is(err, errNoAnswer):
-		l.freed.Store(true)
+		l.mayBeFreed.Store(true)
 	}
 	return err
 }

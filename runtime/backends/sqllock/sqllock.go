@@ -88,8 +88,8 @@ type Backend struct {
 	server       atomic.Pointer[string] // its address, for errors, or nil
 	sql          *statements
 	life         *engine.Life
-	hub          engine.Hub[string] // by address
-	pollers      sync.Map           // *poller by address
+	hub          engine.Hub[string] // by waiterID
+	pollers      sync.Map           // *poller by waiterID
 	listener     *listener          // of Table with a Notifier, or nil
 	acquires     *batcher[*acquireItem]
 	releases     *batcher[releaseItem]
@@ -265,7 +265,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	b.connectRenewals()
 	b.purgeIfDue()
 	l, err := b.acquire(ctx, a)
-	b.tellPoller(a, err != nil && !a.MayBeGranted)
+	b.setPollerActive(a, err != nil && !a.MayBeGranted)
 	return l, indeterminate(a, err)
 }
 
@@ -278,7 +278,7 @@ func (b *Backend) acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 			ctx = via(ctx, b.waitConns, 0)
 		}
 		return b.kinds.Acquire(ctx, a)
-	case b.hub.Waits(address(a.Key, a.ID)): // its row has a queue
+	case b.hub.Waits(waiterID(a.Key, a.ID)): // its row has a queue
 		ctx = via(ctx, b.waitConns, 0)
 	case b.acquires.goAlone():
 		defer b.acquires.doneAlone()
