@@ -38,7 +38,7 @@ const shards = 64
 type shard struct {
 	epoch driver.Instant // 1970 by the wall clock of when the Backend was made: records count from it
 
-	mu          sync.Mutex // guards the rest, and the records
+	mu          sync.Mutex // guards the rest, and what is in it
 	mutexes     map[string]*mutex
 	records     map[string]value // of locks that are no mutexes
 	notes       map[string]value

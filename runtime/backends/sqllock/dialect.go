@@ -69,7 +69,7 @@ func (d Dialect) macros(table string, withKinds bool) map[string]string {
 		"rows":    d.quoted(rowsTable(table)),
 		"channel": "'" + channel(table) + "'",
 		// The server's number of a session, how long that waits in its queue, and what ends it.
-		"session": "pg_backend_pid()", "seconds": fmt.Sprint(standFor.Seconds()), "kill": "SELECT pg_terminate_backend({number}::int)::int",
+		"session": "pg_backend_pid()", "seconds": fmt.Sprint(serverWaitLimit.Seconds()), "kill": "SELECT pg_terminate_backend({number}::int)::int",
 		// Where the database is: NULL on a Unix socket.
 		"address": "host(inet_server_addr()) || ':' || inet_server_port()",
 		// The database's own clock, in µs since 1970 in UTC.

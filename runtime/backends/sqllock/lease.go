@@ -97,7 +97,7 @@ type renewItem struct {
 func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
 	errs := make([]error, len(leases))
 	if b.sessions != nil && len(leases) > 0 {
-		b.sessions.probe(ctx, leases, ttls, errs)
+		b.sessions.probeAll(ctx, leases, ttls, errs)
 	}
 	var rows []renewItem
 	var records sync.WaitGroup
@@ -120,7 +120,7 @@ func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []ti
 	inBatches(rows, func(x, y renewItem) bool { return x.ttl == y.ttl }, func(part []renewItem) { b.renew(ctx, part) })
 	records.Wait()
 	for i, l := range leases {
-		if s, ok := l.(*sessionLease); ok && errors.Is(errs[i], driver.ErrLost) && !s.ended.Load() {
+		if s, ok := l.(*sessionLease); ok && errors.Is(errs[i], driver.ErrLost) && !s.releasing.Load() {
 			s.session.discard() // nobody will release it
 		}
 	}

@@ -317,7 +317,7 @@ func (d *dedicated) done(_ *sql.Conn, broken bool) {
 // that the driver closes may go back to a pool of the driver's own (OpenDBFromPool of pgx), which keeps
 // the session. It frees nothing behind a pooler, where the session may be another's.
 func (d *dedicated) unlockAndDiscard(conn *sql.Conn) {
-	if b := d.backend; b.dialect == Postgres && b.strategy == Advisory && b.sessions.checked.Load() {
+	if b := d.backend; b.dialect == Postgres && b.strategy == Advisory && b.sessions.poolerChecked.Load() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		_, _ = conn.ExecContext(ctx, "SELECT pg_advisory_unlock_all()")

@@ -170,7 +170,7 @@ func (b *Backend) purge(ctx context.Context, table, unused string, idle time.Dur
 		for i, row := range found.rows {
 			name := []byte(row[0])
 			if b.strategy == RowLock {
-				if err := (rowLock{b}).drop(ctx, b.sessions.open(), name); err != nil {
+				if err := (rowLock{b}).drop(ctx, b.sessions.newSession(), name); err != nil {
 					return removed, err
 				}
 			}
