@@ -83,7 +83,7 @@ func watchedPath(key string) (served string, prefix bool) {
 // class is the longest ttl of the leases that share a session.
 type class time.Duration
 
-func classOf(ttl time.Duration) class { return class(engine.Longest(ttl)) }
+func classOf(ttl time.Duration) class { return class(engine.ClassTTL(ttl)) }
 
 // sessionTTL is what Consul is asked for: a third more than the leases last, so
 // that a session that is renewed as often as they are has always a whole lease

@@ -77,8 +77,8 @@ type Backend struct {
 	members []*member
 	record  engine.Agreed[state]
 
-	group  *engine.Group // with the Record
-	raises engine.Shared // of the record's ceiling
+	group  *engine.Group       // with the Record
+	raises engine.SingleFlight // of the record's ceiling
 
 	mu      sync.Mutex                          // guards the rest, and epochs
 	now     *epoch                              // the last that was learned of; nil: none yet

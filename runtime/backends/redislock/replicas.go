@@ -50,6 +50,6 @@ func (b *Backend) copies() copies {
 	if b.options.Replicas <= 0 {
 		return copies{} // nor is there anything to wait longer for
 	}
-	within := engine.Length(b.options.ReplicaTimeout, replicaTimeout)
+	within := engine.DurationOr(b.options.ReplicaTimeout, replicaTimeout)
 	return copies{want: b.options.Replicas, within: max(within, time.Millisecond)} // 0 would be: for ever
 }

@@ -28,8 +28,8 @@ type router struct {
 	moving   func()        // is told when servers may have changed places
 	limit    time.Duration // ownLimit; a test on a busy machine has more
 
-	mapping engine.Shared // the attempt to get the map of slots
-	mapped  atomic.Bool   // there is one: to find a master asks nobody any more
+	mapping engine.SingleFlight // the attempt to get the map of slots
+	mapped  atomic.Bool         // there is one: to find a master asks nobody any more
 
 	mu     sync.Mutex
 	all    map[place]*batcher

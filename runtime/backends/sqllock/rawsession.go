@@ -37,8 +37,8 @@ type sessions struct {
 	all    map[*session]bool
 	places map[string]*place // by placeOf
 
-	checkTurns    engine.Turns[struct{}] // one check at a time
-	poolerChecked atomic.Bool            // no pooler was found
+	checkTurns    engine.KeyedMutex[struct{}] // one check at a time
+	poolerChecked atomic.Bool                 // no pooler was found
 }
 
 func newSessions(b *Backend) *sessions {

@@ -23,7 +23,7 @@ type span struct {
 // by how old a proof may be, an eighth and two ticks, because a lease is to have its
 // whole length ahead when it is taken. most is the longest timeout that the servers give.
 func spanOf(ttl, tick, most time.Duration) span {
-	lease := engine.Longest(ttl)
+	lease := engine.ClassTTL(ttl)
 	if longest := longestLease(tick, most); lease > longest {
 		lease = max(longest, ttl)
 	}

@@ -77,11 +77,11 @@ type Backend struct {
 	kinds   *record.Locks // those that are no mutexes
 	methods
 	hub   engine.Hub[engine.Place] // of who waits for a mutex
-	turns engine.Turns[engine.Place]
+	turns engine.KeyedMutex[engine.Place]
 	// sessions are by what their leases need of them.
 	sessions *engine.Sessions[span, *session]
 
-	learning engine.Shared          // for the limits
+	learning engine.SingleFlight    // for the limits
 	limits   atomic.Pointer[limits] // nil until the servers were asked
 
 	mu      sync.Mutex // guards the rest

@@ -21,8 +21,8 @@ type Agreed[S any] struct {
 	// questions. text is s as it stands there, or "" if nothing does.
 	Learn func(s S, text string, sent driver.Instant) error
 
-	turns Turns[struct{}]
-	looks Shared
+	turns KeyedMutex[struct{}]
+	looks SingleFlight
 }
 
 // Look learns what the record is, together with all who look at the same time.
@@ -75,8 +75,8 @@ type Terms struct {
 // Complete returns t with the default of what is not set.
 func (t Terms) Complete() Terms {
 	return Terms{
-		LongestTTL: Length(t.LongestTTL, time.Minute), Silence: Length(t.Silence, 10*time.Second),
-		Probe: Length(t.Probe, time.Second), Timeout: Length(t.Timeout, time.Second),
+		LongestTTL: DurationOr(t.LongestTTL, time.Minute), Silence: DurationOr(t.Silence, 10*time.Second),
+		Probe: DurationOr(t.Probe, time.Second), Timeout: DurationOr(t.Timeout, time.Second),
 	}
 }
 

@@ -103,9 +103,9 @@ func Same(a, b driver.Backend) bool {
 	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
 
-// Length returns d, an option that says how long something lasts, or unset if d is not positive. It
-// is ten years at most, so that sums of such lengths don't overflow.
-func Length(d, unset time.Duration) time.Duration {
+// DurationOr returns the option d, or unset if d is not positive. It returns ten years at most, so that
+// sums of durations don't overflow.
+func DurationOr(d, unset time.Duration) time.Duration {
 	if d <= 0 {
 		d = unset
 	}
