@@ -16,11 +16,12 @@ import (
 )
 
 // Locks that are no mutexes are records, in a table of their own. The database does not
-// read a record: it compares its version, and keeps it as it was sent, with the marks in it
-// that stand for the time of the write, beside that time. Whoever reads it puts the time in.
-// So a write is one statement, whose time is the database's own.
+// read a record: it compares its version, and stores it as it was sent, and the time of the
+// write in another column. Marks in the record stand for that time, and whoever reads it
+// replaces them. So a write is one statement, whose time is the database's own.
 
-// methods has a Backend call those that wait for a condition, tell who leads, and keep values.
+// methods are what a Backend does by its records alone: it calls those that wait for a condition,
+// tells who leads, and keeps values.
 type methods = record.Register
 
 // Kinds implements [driver.Kinded].
@@ -63,7 +64,7 @@ func (b store) Swap(ctx context.Context, w record.Write) (a record.Answer, err e
 	return a, err
 }
 
-// write does w if the record has the version that was seen.
+// write replaces the record if it has the version that was seen.
 func (b store) write(ctx context.Context, w record.Write) (a record.Answer, err error) {
 	v := values{
 		"key": []byte(w.Key), "seen": w.Seen, "version": record.Version(w.Value), "value": ascii(w.Value),
@@ -100,7 +101,7 @@ func (b store) read(ctx context.Context, key string) (a record.Answer, err error
 	return a, nil
 }
 
-// recordAt is a look at the record of key, which is left out if it has the version seen.
+// recordAt reads the record of key. It answers without the record if that has the version seen.
 func (s *statements) recordAt(key, seen string) *statement {
 	return s.statement("record.sql", values{"key": []byte(key), "seen": seen, "instant": time.Now().UnixMicro()})
 }

@@ -51,8 +51,8 @@ func (b *Backend) tables(and string) string {
 //
 // The third, for strategy RowLock, has a row for each key to be locked.
 //
-// Rows that are no longer needed are removed after a while. A process of strategy
-// RowLock that removes one removes that of its third table with it; others leave it.
+// The Backend removes rows that are no longer needed after a while. A process of strategy
+// RowLock removes the row of its third table as well; others leave it.
 func (b *Backend) DDL() string {
 	types := map[Dialect][]string{ // name, owner, numbers, waiting, undone; options; records
 		MySQL: {"VARBINARY(1024)", "VARBINARY(128)", "BIGINT", "VARBINARY(8192)", "VARBINARY(16384)", " ENGINE=InnoDB ROW_FORMAT=DYNAMIC", "MEDIUMBLOB"},
@@ -85,12 +85,12 @@ func (b *Backend) Migrate(ctx context.Context) error {
 	for statementText := range strings.SplitSeq(strings.TrimSpace(b.DDL()), ";\n") {
 		s := &statement{text: strings.TrimSuffix(statementText, ";")}
 		table, _, _ := strings.Cut(strings.TrimPrefix(s.text, createTable), " ")
-		// IF NOT EXISTS would make one in the first schema of the search path beside that of another.
+		// IF NOT EXISTS would make a second one if the table is in a later schema of the search path.
 		if _, _, err := b.run(ctx, &statement{text: "SELECT 1 FROM " + table + " WHERE 1 = 0"}); err == nil {
 			continue
 		}
 		_, _, err := b.run(ctx, s)
-		// IF NOT EXISTS of two sessions at once: one finds the name taken, until the other has committed.
+		// If two sessions create the table at once, one finds the name taken until the other has committed.
 		for range 10 {
 			if c := code(err); b.dialect != Postgres || c != "23505" && c != "42P07" && c != "42710" {
 				break
