@@ -22,10 +22,10 @@ var (
 		"take autocommit=0 out of the data source, or put autocommit=1 there if the server's own setting is off")
 )
 
-// code returns what the database calls err: a SQLSTATE of PostgreSQL, an error
+// errorCode returns what the database calls err: a SQLSTATE of PostgreSQL, an error
 // number of MySQL, or a primary result code of SQLite; empty if err is not its
 // answer. It knows no driver's types, since it must import none.
-func code(err error) string {
+func errorCode(err error) string {
 	var state interface{ SQLState() string }
 	if errors.As(err, &state) {
 		return state.SQLState()
@@ -98,7 +98,7 @@ var errorClasses = map[Dialect]map[string]errorClass{
 
 // classify returns the class of err, which ended a statement.
 func (d Dialect) classify(err error) errorClass {
-	c := code(err)
+	c := errorCode(err)
 	if c == "" {
 		return outcomeUnknown
 	}
@@ -151,9 +151,9 @@ func indeterminate(a *driver.Acquisition, err error) error {
 	return fmt.Errorf("%w: an earlier attempt had no answer: %w", driver.ErrIndeterminate, err)
 }
 
-// unreached returns err, why there was no connection, with what to do about it.
-func unreached(err error) error {
-	switch code(err) {
+// connectError returns err, why there was no connection, with what to do about it.
+func connectError(err error) error {
+	switch errorCode(err) {
 	case "1045", "1698", "28000", "28P01":
 		return fmt.Errorf("%w: the database refused the login; check user and password of the *sql.DB: %w", errNotSent, err)
 	case "1049", "3D000":

@@ -16,8 +16,8 @@ import (
 // listPage is how many rows one statement of Locks reads.
 const listPage = 500
 
-// listing is how the locks of a table are read: a row has the name first, and is no lock's
-// where describe returns nil.
+// listing reads the locks of a table: the name is a row's first column, and describe returns nil
+// for a row that is no lock's.
 type listing struct {
 	query    string
 	describe func(found answer, row int) (*driver.LockInfo, error)
@@ -49,16 +49,16 @@ func (b *Backend) describeRecord(found answer, row int) (*driver.LockInfo, error
 	return b.kinds.Describe(name, record.Resolve(value, record.Time(found.number(row, 2))), record.Time(found.number(row, 3)))
 }
 
-// page returns locks of a listing, which clause chooses by a key; and the last name that was
+// page returns the locks of a listing that clause selects by key; and the last name that was
 // read, if there may be more.
-func (b *Backend) page(ctx context.Context, of listing, clause, key string) (all []*driver.LockInfo, last string, err error) {
+func (b *Backend) page(ctx context.Context, list listing, clause, key string) (all []*driver.LockInfo, last string, err error) {
 	v := values{"key": []byte(key), "instant": time.Now().UnixMicro()}
-	found, err := b.scan(ctx, b.sql.statement(of.query+clause+fmt.Sprintf(" LIMIT %d", listPage), v))
+	found, err := b.scan(ctx, b.sql.statement(list.query+clause+fmt.Sprintf(" LIMIT %d", listPage), v))
 	if err != nil {
 		return nil, "", err
 	}
 	for i := range found.rows {
-		info, err := of.describe(found, i)
+		info, err := list.describe(found, i)
 		switch {
 		case err != nil:
 			return nil, "", err
@@ -72,7 +72,7 @@ func (b *Backend) page(ctx context.Context, of listing, clause, key string) (all
 	return all, last, nil
 }
 
-// scan runs s, which may read a whole table, beside the statements of locks.
+// scan runs s, which may read a whole table, on a connection of the pool.
 func (b *Backend) scan(ctx context.Context, s *statement) (answer, error) {
 	found, _, err := b.run(via(ctx, pool{b.db}, time.Minute), s)
 	return found, err
@@ -83,9 +83,9 @@ func (b *Backend) scan(ctx context.Context, s *statement) (answer, error) {
 func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.LockInfo, error] {
 	return engine.List(func(yield func(*driver.LockInfo) bool) error {
 		start := engine.Literal(pattern)
-		for _, of := range b.listings() {
+		for _, list := range b.listings() {
 			for compare, last, more := ">=", start, true; more; compare = ">" {
-				all, next, err := b.page(ctx, of, " AND l.name "+compare+" {key} ORDER BY l.name", last)
+				all, next, err := b.page(ctx, list, " AND l.name "+compare+" {key} ORDER BY l.name", last)
 				if err != nil {
 					return err
 				}
@@ -103,8 +103,8 @@ func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.L
 
 // Lock implements [driver.Inspector].
 func (b *Backend) Lock(ctx context.Context, key string) (info *driver.LockInfo, err error) {
-	for _, of := range b.listings() {
-		all, _, err := b.page(ctx, of, " AND l.name = {key}", key)
+	for _, list := range b.listings() {
+		all, _, err := b.page(ctx, list, " AND l.name = {key}", key)
 		switch {
 		case err != nil:
 			return nil, err

@@ -222,7 +222,7 @@ func (b *Backend) send(ctx context.Context, cancel context.CancelCauseFunc, s *s
 	from := b.route(ctx)
 	conn, err := from.conn(ctx)
 	if err != nil {
-		return a, unreached(err)
+		return a, connectError(err)
 	}
 	if !claimed.CompareAndSwap(false, true) {
 		from.done(conn, false)

@@ -92,7 +92,7 @@ func (b *Backend) Migrate(ctx context.Context) error {
 		_, _, err := b.run(ctx, s)
 		// If two sessions create the table at once, one finds the name taken until the other has committed.
 		for range 10 {
-			if c := code(err); b.dialect != Postgres || c != "23505" && c != "42P07" && c != "42710" {
+			if c := errorCode(err); b.dialect != Postgres || c != "23505" && c != "42P07" && c != "42710" {
 				break
 			}
 			_, _, err = b.run(ctx, s)
@@ -124,7 +124,7 @@ const (
 
 // purgeIfDue purges in the background, once a minute or so.
 func (b *Backend) purgeIfDue() {
-	now, last := int64(time.Since(started)), b.lastPurge.Load()
+	now, last := int64(time.Since(processStart)), b.lastPurge.Load()
 	if last == 0 { // not at once: processes that start together part
 		b.lastPurge.CompareAndSwap(0, now-int64(rand.N(purgeEvery)))
 		return

@@ -61,19 +61,19 @@ type Options struct {
 	// Table is the name of the table, [DefaultTable] unless set: a plain
 	// identifier of at most 48 bytes, or a schema's and a table's with a dot between.
 	Table string
-	// Notifier hears PostgreSQL's notifications, so that waiters need not
-	// poll. While it does not listen they look once a second. All processes that share
-	// a table should have one, or none. With one, Table has at most 63 bytes.
+	// Notifier listens for PostgreSQL's notifications, so that waiters need not
+	// poll. While it does not listen they look once a second. Either all processes that
+	// share a table should have one, or none. With one, Table has at most 63 bytes.
 	Notifier Notifier
-	// Server is the address of the database, for errors to say. Unless it is set [Open] takes
-	// it from the source, and [New] from the database itself once the first connection
-	// stands: a *sql.DB does not tell it, nor do all errors of drivers.
+	// Server is the address of the database, which errors name. Unless it is set [Open] takes
+	// it from the source, and [New] asks the database for it by the first connection:
+	// neither a *sql.DB nor every error of a driver has it.
 	Server string
-	// Renewals is where renewals go. Unless it is set they have one connection of db, taken
-	// out of the pool at the first lock and kept until it is lost or Close. RowLock keeps
-	// a second one, to take rows of the table. If db may open one connection only,
-	// renewals wait for that like all else. Unless it is set New refuses Advisory and
-	// RowLock on fewer than three connections.
+	// Renewals is the pool that renewals use. Unless it is set they have one connection of
+	// db, taken out of the pool at the first lock and kept until Close, or until it is lost.
+	// RowLock keeps a second one, to take rows of the table. If db may open one connection
+	// only, renewals wait for it as all other statements do. Unless Renewals is set New
+	// refuses Advisory and RowLock on fewer than three connections.
 	Renewals *sql.DB
 }
 
@@ -110,7 +110,7 @@ type Backend struct {
 	lastPurge         atomic.Int64 // when rows were last purged, in ns since started
 }
 
-var started = time.Now()
+var processStart = time.Now()
 
 // New returns a Backend for the database of db, which it never closes; see [Open]. It does
 // no I/O; [Backend.Migrate] makes the tables, and [Backend.Ping] tells whether locks
@@ -123,7 +123,7 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 		return nil, errors.New("sqllock: New needs a *sql.DB, got nil; open one with sql.Open")
 	}
 	b := &Backend{db: db, dialect: o.Dialect, strategy: o.Strategy, table: cmp.Or(o.Table, DefaultTable), life: engine.NewLife()}
-	if err := b.vet(o); err != nil {
+	if err := b.validate(o); err != nil {
 		return nil, err
 	}
 	if o.Server != "" {
@@ -145,8 +145,8 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 		b.dedicated = []*dedicated{b.newDedicated(true, nil), b.newDedicated(true, nil)}
 		b.renewConns, b.rowConns = b.dedicated[0], b.dedicated[1]
 		if b.dialect == SQLite {
-			// A file has one writer at a time, and those who find it busy look again after
-			// a while, in no order: of many, some would wait for longer than a lease.
+			// A file has one writer at a time. Others find it busy and retry after a while, in
+			// no order: of many, some would wait for longer than a lease.
 			b.pool = b.renewConns
 		}
 	}
@@ -167,8 +167,8 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 // renewals, and one to take rows or to compare sessions.
 const extraConns = 2
 
-// vet completes b and reports what can't be right.
-func (b *Backend) vet(o Options) (err error) {
+// validate detects the dialect if need be, and returns an error if o can't be right.
+func (b *Backend) validate(o Options) (err error) {
 	most := b.db.Stats().MaxOpenConnections
 	if b.dialect == Detect {
 		if b.dialect, err = detect(b.db); err != nil {
@@ -196,7 +196,7 @@ func (b *Backend) vet(o Options) (err error) {
 }
 
 // AtOnce implements [driver.Bounded]: each command needs a connection. A *sql.DB without
-// limits would open one for each, more than a server has, and keep two.
+// limits would open one for each, more than a server allows, and keep two.
 func (b *Backend) AtOnce() int { return 1 }
 
 // Attach implements [driver.Shared].
@@ -223,7 +223,7 @@ func (b *Backend) Close() error {
 }
 
 // Ping implements [driver.Pinger]: it looks at a lock that can't exist and releases it, which
-// shows that the tables are there and ours, that the user may write the first, and that the server
+// shows that the tables exist and are ours, that the user may write the first, and that the server
 // takes writes. With Advisory and RowLock it also looks for a pooler, once.
 func (b *Backend) Ping(ctx context.Context) error {
 	_, err := b.look(ctx, "") // first: a connection that does not commit would keep what a write locks
