@@ -36,7 +36,7 @@ type Backend struct {
 	life      *engine.Life
 	sessions  *engine.Sessions[class, *session]
 	hub       engine.Hub[engine.Place]
-	turns     engine.Turns[engine.Place] // of attempts and undos: no undo deletes an entry that an attempt goes on with
+	turns     engine.KeyedMutex[engine.Place] // of attempts and undos: no undo deletes an entry that an attempt goes on with
 	kinds     *record.Locks
 	methods
 	minTTL       atomic.Int64  // of a session at the server, in ns; 0: not yet known

@@ -84,7 +84,7 @@ func watchedPath(key string) (served string, prefix bool) {
 // class is what the leases that share a session have in common: the longest ttl of theirs.
 type class time.Duration
 
-func classOf(ttl time.Duration) class { return class(engine.Longest(ttl)) }
+func classOf(ttl time.Duration) class { return class(engine.ClassTTL(ttl)) }
 
 // sessionTTL returns the TTL that Consul is asked for: a third more than the leases last. So a
 // session that is renewed as often as they are always has a whole lease ahead, for the next

@@ -47,7 +47,7 @@ func (b *Backend) renewMutexes(ctx context.Context, leases []driver.Lease, ttls 
 			continue
 		}
 		if errs[i] = l.Extend(now.Add(ttl)); errs[i] != nil {
-			l.Disown()
+			l.CloseAndUndo()
 			continue
 		}
 		renewed = append(renewed, i)
@@ -75,7 +75,7 @@ func (b *Backend) verify(ctx context.Context, leases []driver.Lease, some []int,
 		l := leases[i].(*lease)
 		if err := l.refresh(ctx); errors.Is(err, driver.ErrLost) {
 			errs[i] = err
-			l.Disown()
+			l.CloseAndUndo()
 		}
 	}
 }

@@ -193,7 +193,7 @@ func TestUndoThatFailed(t *testing.T) {
 		eventually(t, soon, "it is undone", func() bool { return pair(t, addr, a.Key) == nil })
 		require.NoError(t, held.Renew(t.Context(), long))
 		release(t, held)
-		eventually(t, soon, "nothing is owed", func() bool { return !held.session.Owes() })
+		eventually(t, soon, "no undo is pending", func() bool { return !held.session.HasUndo() })
 	}
 }
 
@@ -240,7 +240,7 @@ func TestCloseWhileAnUndoIsPending(t *testing.T) {
 	a.MayHaveRun = false // so that it looks first
 	n.Silence()
 	between.n.Store(1)
-	held.session.Owe(a)
+	held.session.AddUndo(a)
 	receive(t, asked)
 	begin := time.Now()
 	require.NoError(t, b.Close())

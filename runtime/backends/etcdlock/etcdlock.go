@@ -40,7 +40,7 @@ type Backend struct {
 	life     *engine.Life
 	sessions *engine.Sessions[class, *session]
 	hub      engine.Hub[engine.Place]
-	turns    engine.Turns[engine.Place]
+	turns    engine.KeyedMutex[engine.Place]
 	kinds    *record.Locks
 	methods
 
@@ -57,7 +57,7 @@ func New(client *clientv3.Client, options ...Options) *Backend {
 	b := &Backend{
 		client:  client,
 		life:    engine.NewLife(),
-		turns:   engine.Turns[engine.Place]{OnWait: leaveBatch}, // the batch does not wait for a turn
+		turns:   engine.KeyedMutex[engine.Place]{OnWait: leaveBatch}, // the batch does not wait for a turn
 		entries: map[engine.Place]*entry{},
 		held:    map[engine.Place]*lease{},
 	}

@@ -88,7 +88,7 @@ func (b *Backend) renew(ctx context.Context, leases []driver.Lease, ttls []time.
 			errs[i] = err
 		case !resp.Succeeded && !slices.ContainsFunc(found(resp, i), isOurs):
 			errs[i] = errKeyGone
-			l.Disown()
+			l.CloseAndUndo()
 		default:
 			errs[i] = l.extend(ctx, r.sent, ttls[i])
 		}

@@ -42,7 +42,7 @@ func nothingPending(t testing.TB, b *Backend, locker string) {
 	t.Helper()
 	eventually(t, "no undo is pending", func() bool {
 		for _, s := range b.sessionsOf(locker) {
-			if s.Owes() {
+			if s.HasUndo() {
 				return false
 			}
 		}
@@ -68,7 +68,7 @@ func TestPendingUndo(t *testing.T) {
 	undoneInVain(t, b, proxy, a)
 	require.NoError(t, b.Undo(t.Context(), a))
 	for _, s := range b.sessionsOf("A") {
-		require.False(t, s.Owes())
+		require.False(t, s.HasUndo())
 	}
 }
 

@@ -146,7 +146,7 @@ const freeTimeout = 500 * time.Millisecond
 // before an engine that was switched away from can grant again.
 func (b *Backend) insist(free func(context.Context) error) {
 	b.group.Life.Go(func(ctx context.Context) {
-		_ = engine.Insist(ctx, b.terms.LongestTTL, func(ctx context.Context) error {
+		_ = engine.RetryFree(ctx, b.terms.LongestTTL, func(ctx context.Context) error {
 			limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), freeTimeout)
 			defer cancel()
 			return free(limited)

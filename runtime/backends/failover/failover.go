@@ -77,8 +77,8 @@ type Backend struct {
 	members []*member
 	record  engine.Agreed[state]
 
-	group         *engine.Group // the engines, and the Record
-	ceilingRaises engine.Shared // one at a time, for all callers that need it
+	group         *engine.Group       // the engines, and the Record
+	ceilingRaises engine.SingleFlight // one at a time, for all callers that need it
 
 	mu         sync.Mutex                          // guards the rest, and epochs
 	epoch      *epoch                              // the latest; nil: none is known yet

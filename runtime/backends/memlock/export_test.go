@@ -8,19 +8,19 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
-// each calls f for each record of b.
-func (b *Backend) each(f func(key string, r *mutex)) {
+// each calls f for each mutex of b.
+func (b *Backend) each(f func(key string, m *mutex)) {
 	for i := range b.shards {
 		s := &b.shards[i]
 		s.mu.Lock()
-		for key, r := range s.keys {
-			f(key, r)
+		for key, m := range s.mutexes {
+			f(key, m)
 		}
 		s.mu.Unlock()
 	}
 }
 
-// Records returns how many keys b keeps a record of.
+// Records returns how many mutexes b keeps.
 func (b *Backend) Records() (n int) {
 	b.each(func(string, *mutex) { n++ })
 	return n
@@ -31,7 +31,7 @@ func (b *Backend) Values() (n int) {
 	for i := range b.shards {
 		s := &b.shards[i]
 		s.mu.Lock()
-		n += len(s.values)
+		n += len(s.records)
 		s.mu.Unlock()
 	}
 	return n
@@ -42,23 +42,23 @@ func (b *Backend) Remove(key string) {
 	s := b.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.values, key)
-	if r := s.keys[key]; r != nil {
-		r.owner, r.expires = "", driver.Instant{}
+	delete(s.records, key)
+	if m := s.mutexes[key]; m != nil {
+		m.owner, m.expires = "", driver.Instant{}
 	}
 }
 
 // Kept returns the keys with prefix that are held or waited for.
 func (b *Backend) Kept(prefix string) (keys []string) {
-	b.each(func(key string, r *mutex) {
-		if strings.HasPrefix(key, prefix) && (r.owner != "" && r.expires.Left() > 0 || len(r.waiting) > 0) {
+	b.each(func(key string, m *mutex) {
+		if strings.HasPrefix(key, prefix) && (m.owner != "" && m.expires.Left() > 0 || len(m.waiting) > 0) {
 			keys = append(keys, key)
 		}
 	})
 	for i := range b.shards {
 		s := &b.shards[i]
 		s.mu.Lock()
-		for key, v := range s.values {
+		for key, v := range s.records {
 			if strings.HasPrefix(key, prefix) && v.until.Left() > 0 && !record.Idle(v.text) {
 				keys = append(keys, key)
 			}

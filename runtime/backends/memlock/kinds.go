@@ -8,13 +8,14 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
-// value is the record of a key that a lock of another kind than a mutex has.
+// value is a record, of a lock that is no mutex, or a note.
 type value struct {
 	text  string
 	until driver.Instant
 }
 
-// methods has a Backend call those that wait for a condition, tell who leads, and keep values.
+// methods are what a Backend does by its records alone: it calls those that wait for a condition,
+// tells who leads, and keeps values.
 type methods = record.Register
 
 // Kinds implements [driver.Kinded].
@@ -29,12 +30,12 @@ func (b store) Swap(_ context.Context, w record.Write) (record.Answer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clock := time.Now()
-	s.expireLocked(clock)
+	s.forgetExpiredLocked(clock)
 	now := driver.At(clock)
-	if r := s.keys[w.Key]; r != nil && r.owner != "" && now.Before(r.expires) {
+	if m := s.mutexes[w.Key]; m != nil && m.owner != "" && now.Before(m.expires) {
 		return record.Answer{}, record.InsteadOf(record.Mutex)
 	}
-	v := s.values[w.Key]
+	v := s.records[w.Key]
 	if !now.Before(v.until) {
 		v.text = ""
 	}
@@ -43,7 +44,7 @@ func (b store) Swap(_ context.Context, w record.Write) (record.Answer, error) {
 		return a, nil
 	}
 	a.Done, a.Value = true, record.Resolve(w.Value, a.Now)
-	s.values[w.Key] = value{a.Value, now.Add(w.Lasts)}
+	s.records[w.Key] = value{a.Value, now.Add(w.Lasts)}
 	for _, id := range w.Granted {
 		b.hub.Notify(id)
 	}

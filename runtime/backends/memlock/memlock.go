@@ -27,7 +27,7 @@ type Backend struct {
 	shards [shards]shard
 	kinds  *record.Locks
 	methods
-	hub engine.Hub[string] // of those that wait in kinds, by ID
+	hub engine.Hub[string] // of those that wait for locks that are no mutexes, by acquisition ID
 }
 
 // shards is how many parts the table of keys has, so that cores seldom wait for
@@ -36,14 +36,14 @@ const shards = 64
 
 // shard is a part of the table of keys.
 type shard struct {
-	epoch driver.Instant // 1970, by the wall clock as it was when the Backend was made: of records
+	epoch driver.Instant // 1970 by the wall clock of when the Backend was made: records count from it
 
-	mu        sync.Mutex // guards the rest, and the records
-	keys      map[string]*mutex
-	values    map[string]value // of kinds
-	notes     map[string]value
-	untilLook int   // acquires left until expired records are looked for
-	latest    int64 // µs since 1970: the most that the wall clock has shown
+	mu          sync.Mutex // guards the rest, and what is in it
+	mutexes     map[string]*mutex
+	records     map[string]value // of locks that are no mutexes
+	notes       map[string]value
+	untilForget int   // acquires left until expired locks are forgotten
+	latest      int64 // µs since 1970: the most that the wall clock has shown
 }
 
 // mutex is one key that is held, wanted, or was held a moment ago.
@@ -59,7 +59,7 @@ type mutex struct {
 	turn     *subscription // whose turn it is while the key is free; nil: anyone's
 	turnEnds driver.Instant
 
-	first lease // of the record's first acquisition; here to save an allocation
+	first lease // of the first acquisition; here to save an allocation
 }
 
 // turnLimit is how long a free key is kept for the Locker whose turn it is.
@@ -71,7 +71,7 @@ func New() *Backend {
 	epoch := driver.At(now).Add(-time.Duration(now.UnixNano()))
 	for i := range b.shards {
 		s := &b.shards[i]
-		s.epoch, s.keys, s.values, s.notes = epoch, map[string]*mutex{}, map[string]value{}, map[string]value{}
+		s.epoch, s.mutexes, s.records, s.notes = epoch, map[string]*mutex{}, map[string]value{}, map[string]value{}
 	}
 	b.kinds = record.New(store{b})
 	b.methods = b.kinds.Register()
@@ -107,55 +107,55 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 func (s *shard) acquire(a *driver.Acquisition) (l *lease, recall func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	clock := time.Now() // under the mutex: tokens rise with the clock while a record is forgotten
+	clock := time.Now() // under s.mu: tokens rise with the clock while a mutex is forgotten
 	now := driver.At(clock)
-	if v, ok := s.values[a.Key]; ok && now.Before(v.until) && !record.Idle(v.text) {
+	if v, ok := s.records[a.Key]; ok && now.Before(v.until) && !record.Idle(v.text) {
 		return nil, nil, record.Beside(record.Noun(v.text), record.Mutex)
 	}
-	s.expireLocked(clock)
-	r := s.keys[a.Key]
-	if r == nil {
-		r = &mutex{}
-		s.keys[a.Key], l = r, &r.first
+	s.forgetExpiredLocked(clock)
+	m := s.mutexes[a.Key]
+	if m == nil {
+		m = &mutex{}
+		s.mutexes[a.Key], l = m, &m.first
 	} else {
 		l = &lease{}
 	}
-	if r.owner != "" && r.owner != a.ID {
-		if left := r.expires.Sub(now); left > 0 {
+	if m.owner != "" && m.owner != a.ID {
+		if left := m.expires.Sub(now); left > 0 {
 			if a.Queue {
-				r.wanted, recall = true, r.recall
+				m.wanted, recall = true, m.recall
 			}
 			return nil, recall, &driver.HeldError{RetryAfter: left}
 		}
 	}
-	if r.turn != nil && r.turn.locker != engine.Process(a.ID) {
-		if left := r.turnEnds.Sub(now); left > 0 {
+	if m.turn != nil && m.turn.locker != engine.Process(a.ID) {
+		if left := m.turnEnds.Sub(now); left > 0 {
 			return nil, nil, &driver.HeldError{RetryAfter: left}
 		}
 	}
-	if r.owner != a.ID {
-		r.wanted, r.recall = r.isWantedBeside(a), nil
+	if m.owner != a.ID {
+		m.wanted, m.recall = m.wantedByOther(a), nil
 	}
-	first := max(r.last+1, s.floorLocked(clock))
-	r.turn = nil
-	r.owner, r.expires, r.last = a.ID, now.Add(a.TTL), first+a.Tokens-1
-	l.shard, l.key, l.id, l.tokens, l.n = s, a.Key, a.ID, first, a.Tokens
-	l.deadline.Extend(r.expires)
+	first := max(m.last+1, s.floorLocked(clock))
+	m.turn = nil
+	m.owner, m.expires, m.last = a.ID, now.Add(a.TTL), first+a.Tokens-1
+	l.shard, l.key, l.id, l.firstToken, l.n = s, a.Key, a.ID, first, a.Tokens
+	l.deadline.Extend(m.expires)
 	return l, nil, nil
 }
 
-// isWantedBeside reports whether another Locker than that of a waits.
-func (r *mutex) isWantedBeside(a *driver.Acquisition) bool {
-	return len(r.waiting) > 0 && slices.ContainsFunc(r.waiting, func(sub *subscription) bool { return sub.locker != engine.Process(a.ID) })
+// wantedByOther reports whether a Locker other than that of a waits.
+func (m *mutex) wantedByOther(a *driver.Acquisition) bool {
+	return len(m.waiting) > 0 && slices.ContainsFunc(m.waiting, func(sub *subscription) bool { return sub.locker != engine.Process(a.ID) })
 }
 
 // NotifyWanted implements [driver.Recaller].
 func (b *Backend) NotifyWanted(a *driver.Acquisition, look func()) {
 	s := b.shard(a.Key)
 	s.mu.Lock()
-	r, wanted := s.keys[a.Key], false
-	if r != nil && r.owner == a.ID {
-		r.recall, wanted = look, r.wanted
+	m, wanted := s.mutexes[a.Key], false
+	if m != nil && m.owner == a.ID {
+		m.recall, wanted = look, m.wanted
 	}
 	s.mu.Unlock()
 	if wanted {
@@ -163,8 +163,8 @@ func (b *Backend) NotifyWanted(a *driver.Acquisition, look func()) {
 	}
 }
 
-// micros returns now in µs since 1970, as records have it. It goes on from the wall clock as it was
-// when the Backend was made, so that setting that ends no lease and takes no token back.
+// micros returns now in µs since 1970, as records have it. It counts from the wall clock of when the
+// Backend was made: setting the clock ends no lease and takes no token back.
 func (s *shard) micros(now driver.Instant) int64 { return now.Sub(s.epoch).Microseconds() }
 
 // floorLocked is the lowest first token of a mutex at a time: it keeps tokens rising after a
@@ -183,9 +183,9 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	s := b.shard(a.Key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r := s.keys[a.Key]; r != nil && r.owner == a.ID {
-		r.owner, r.expires = "", driver.Instant{}
-		s.passLocked(a.Key, r, time.Now())
+	if m := s.mutexes[a.Key]; m != nil && m.owner == a.ID {
+		m.owner, m.expires = "", driver.Instant{}
+		s.passLocked(a.Key, m, time.Now())
 	}
 	return nil
 }
@@ -217,73 +217,73 @@ func (b *Backend) RaiseToken(_ context.Context, held driver.Lease, least uint64)
 	}
 	l.shard.mu.Lock()
 	defer l.shard.mu.Unlock()
-	r := l.shard.keys[l.key]
-	if r == nil || r.owner != l.id || r.expires.Left() <= 0 {
+	m := l.shard.mutexes[l.key]
+	if m == nil || m.owner != l.id || m.expires.Left() <= 0 {
 		return driver.ErrLost
 	}
-	r.last = max(r.last, least)
+	m.last = max(m.last, least)
 	return nil
 }
 
-// passLocked gives a key that is free to the one that waits longest, or forgets it.
-func (s *shard) passLocked(key string, r *mutex, clock time.Time) {
+// passLocked gives a free key to the subscription that has waited longest, or forgets the key.
+func (s *shard) passLocked(key string, m *mutex, clock time.Time) {
 	switch {
-	case len(r.waiting) > 0:
-		r.turn, r.turnEnds = r.waiting[0], driver.At(clock).Add(turnLimit)
-		r.waiting = append(r.waiting[1:], r.turn)
+	case len(m.waiting) > 0:
+		m.turn, m.turnEnds = m.waiting[0], driver.At(clock).Add(turnLimit)
+		m.waiting = append(m.waiting[1:], m.turn)
 		select {
-		case r.turn.c <- struct{}{}:
+		case m.turn.c <- struct{}{}:
 		default:
 		}
-	case r.last < s.floorLocked(clock):
-		delete(s.keys, key)
+	case m.last < s.floorLocked(clock):
+		delete(s.mutexes, key)
 	}
 }
 
-// expireLocked forgets, now and then, what ended without a release.
-func (s *shard) expireLocked(clock time.Time) {
-	if s.untilLook--; s.untilLook > 0 {
+// forgetExpiredLocked forgets, now and then, what ended without a release.
+func (s *shard) forgetExpiredLocked(clock time.Time) {
+	if s.untilForget--; s.untilForget > 0 {
 		return
 	}
 	now, floor := driver.At(clock), s.floorLocked(clock)
-	for key, r := range s.keys {
-		if !now.Before(r.expires) && len(r.waiting) == 0 && r.last < floor {
-			delete(s.keys, key)
+	for key, m := range s.mutexes {
+		if !now.Before(m.expires) && len(m.waiting) == 0 && m.last < floor {
+			delete(s.mutexes, key)
 		}
 	}
-	for _, values := range []map[string]value{s.values, s.notes} {
-		for key, v := range values {
+	for _, records := range []map[string]value{s.records, s.notes} {
+		for key, v := range records {
 			if !now.Before(v.until) {
-				delete(values, key)
+				delete(records, key)
 			}
 		}
 	}
-	s.untilLook = max(1024/shards, len(s.keys)+len(s.values))
+	s.untilForget = max(1024/shards, len(s.mutexes)+len(s.records))
 }
 
 // lease implements [driver.Lease].
 type lease struct {
-	shard     *shard
-	key, id   string
-	tokens, n uint64
-	deadline  engine.Deadline
+	shard         *shard
+	key, id       string
+	firstToken, n uint64
+	deadline      engine.Deadline
 }
 
 func (l *lease) Deadline() driver.Instant { return l.deadline.Get() }
 
-func (l *lease) Tokens() (first, n uint64) { return l.tokens, l.n }
+func (l *lease) Tokens() (first, n uint64) { return l.firstToken, l.n }
 
 func (l *lease) Renew(_ context.Context, ttl time.Duration) error {
 	s := l.shard
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := driver.Now()
-	r := s.keys[l.key]
-	if r == nil || r.owner != l.id || !now.Before(r.expires) {
+	m := s.mutexes[l.key]
+	if m == nil || m.owner != l.id || !now.Before(m.expires) {
 		return driver.ErrLost
 	}
-	if end := now.Add(ttl); r.expires.Before(end) { // it never shortens a lease
-		r.expires = end
+	if end := now.Add(ttl); m.expires.Before(end) { // it never shortens a lease
+		m.expires = end
 		l.deadline.Extend(end)
 	}
 	return nil
@@ -293,14 +293,14 @@ func (l *lease) Release(_ context.Context, last uint64) error {
 	s := l.shard
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := s.keys[l.key]
-	if r == nil || r.owner != l.id {
+	m := s.mutexes[l.key]
+	if m == nil || m.owner != l.id {
 		return driver.ErrLost
 	}
 	clock := time.Now()
-	expired := r.expires.LeftAt(clock) <= 0
-	r.owner, r.expires, r.last = "", driver.Instant{}, last
-	s.passLocked(l.key, r, clock)
+	expired := m.expires.LeftAt(clock) <= 0
+	m.owner, m.expires, m.last = "", driver.Instant{}, last
+	s.passLocked(l.key, m, clock)
 	if expired {
 		return driver.ErrLost
 	}

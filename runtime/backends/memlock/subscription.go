@@ -29,31 +29,31 @@ func (b *Backend) Subscribe(_ context.Context, a *driver.Acquisition) (driver.Su
 	sub := &subscription{shard: s, key: a.Key, locker: engine.Process(a.ID), c: make(chan struct{}, 1)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := s.keys[a.Key]
-	if r == nil {
-		r = &mutex{}
-		s.keys[a.Key] = r
+	m := s.mutexes[a.Key]
+	if m == nil {
+		m = &mutex{}
+		s.mutexes[a.Key] = m
 	}
-	r.waiting = append(r.waiting, sub)
+	m.waiting = append(m.waiting, sub)
 	return sub, nil
 }
 
 func (sub *subscription) C() <-chan struct{} { return sub.c }
 
-// Close ends the interest, and passes on a turn that came too late.
+// Close ends the subscription, and passes on a turn that came too late.
 func (sub *subscription) Close() {
 	s := sub.shard
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := s.keys[sub.key]
-	if r == nil {
+	m := s.mutexes[sub.key]
+	if m == nil {
 		return
 	}
-	r.waiting = slices.DeleteFunc(r.waiting, func(other *subscription) bool { return other == sub })
-	if r.turn == sub {
-		r.turn = nil
+	m.waiting = slices.DeleteFunc(m.waiting, func(other *subscription) bool { return other == sub })
+	if m.turn == sub {
+		m.turn = nil
 	}
-	if r.owner == "" && r.turn == nil {
-		s.passLocked(sub.key, r, time.Now())
+	if m.owner == "" && m.turn == nil {
+		s.passLocked(sub.key, m, time.Now())
 	}
 }

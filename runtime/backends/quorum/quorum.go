@@ -60,7 +60,7 @@ func New(members map[string]driver.Backend, options ...Options) *Backend {
 	for _, o := range options {
 		b.options = o
 	}
-	b.options.LongestTTL = engine.Length(b.options.LongestTTL, defaultLongest)
+	b.options.LongestTTL = engine.DurationOr(b.options.LongestTTL, defaultLongest)
 	if len(members) < 3 {
 		b.group.Refuse("New got %d members; give it three or more, because with fewer the lock is gone as soon as one of them is away", len(members))
 	}

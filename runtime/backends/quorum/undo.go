@@ -55,7 +55,7 @@ func (b *Backend) leaveQueueLater(ctx context.Context, x *ballot, a *driver.Acqu
 // insist calls free until it is answered, ttl has passed or b is closed. ErrLost is an answer, and
 // the result.
 func (b *Backend) insist(ctx context.Context, ttl time.Duration, free func(context.Context) error) error {
-	return engine.Insist(b.group.Life.Context(), ttl, func(context.Context) error {
+	return engine.RetryFree(b.group.Life.Context(), ttl, func(context.Context) error {
 		limited, cancel := b.limited(ctx, ttl)
 		defer cancel()
 		return free(limited)

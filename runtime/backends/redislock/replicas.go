@@ -50,6 +50,6 @@ func (b *Backend) replicas() replicas {
 	if b.options.Replicas <= 0 {
 		return replicas{} // nor is there anything to wait longer for
 	}
-	within := engine.Length(b.options.ReplicaTimeout, replicaTimeout)
+	within := engine.DurationOr(b.options.ReplicaTimeout, replicaTimeout)
 	return replicas{want: b.options.Replicas, within: max(within, time.Millisecond)} // 0 would be: for ever
 }

@@ -28,8 +28,8 @@ type router struct {
 	onReload      func()        // called when servers may have changed places
 	directLimit   time.Duration // the constant; a test on a busy machine has more
 
-	slotsLookup engine.Shared // the attempt to read the map of slots
-	slotsKnown  atomic.Bool   // the map was read: to find a master asks nobody any more
+	slotsLookup engine.SingleFlight // the attempt to read the map of slots
+	slotsKnown  atomic.Bool         // the map was read: to find a master asks nobody any more
 
 	mu       sync.Mutex
 	batchers map[batcherKey]*batcher

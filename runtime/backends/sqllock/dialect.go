@@ -42,9 +42,9 @@ func detect(db *sql.DB) (Dialect, error) {
 	return d, nil
 }
 
-// term is how long a row says that a lease lasts, in µs: a clock that was rounded
-// down at the grant, or the renewal, must not end it early.
-func (d Dialect) term(ttl time.Duration) int64 {
+// leaseMicros is how long a lease lasts by its row, in µs: longer than ttl where the clock
+// is rounded down, so that a grant or a renewal at a rounded time does not end early.
+func (d Dialect) leaseMicros(ttl time.Duration) int64 {
 	if d == SQLite {
 		ttl += time.Millisecond
 	}
@@ -60,16 +60,16 @@ func (d Dialect) quoted(table string) string {
 	return quote + strings.ReplaceAll(table, ".", quote+"."+quote) + quote
 }
 
-// macros are the expressions that the .sql files name. With apart, nothing is taken beside
-// another kind of lock.
-func (d Dialect) macros(table string, apart bool) map[string]string {
+// macros are the expressions that the .sql files name. withKinds says that there is a table of
+// the other kinds of lock, beside which no mutex is taken.
+func (d Dialect) macros(table string, withKinds bool) map[string]string {
 	m := map[string]string{
 		"table":   d.quoted(table),
 		"kinds":   d.quoted(kindsTable(table)),
 		"rows":    d.quoted(rowsTable(table)),
 		"channel": "'" + channel(table) + "'",
 		// The server's number of a session, how long that waits in its queue, and what ends it.
-		"session": "pg_backend_pid()", "seconds": fmt.Sprint(standFor.Seconds()), "kill": "SELECT pg_terminate_backend({number}::int)::int",
+		"session": "pg_backend_pid()", "seconds": fmt.Sprint(serverWaitLimit.Seconds()), "kill": "SELECT pg_terminate_backend({number}::int)::int",
 		// Where the database is: NULL on a Unix socket.
 		"address": "host(inet_server_addr()) || ':' || inet_server_port()",
 		// The database's own clock, in µs since 1970 in UTC.
@@ -82,7 +82,7 @@ func (d Dialect) macros(table string, apart bool) map[string]string {
 		"initial": "{clock} * 4",
 		"fresh":   "{greatest}(version + 1, {clock} * 4) + {n} - 1", "tells": " RETURNING version",
 		// No other kind of lock is at the key.
-		"apart": "1 = 1",
+		"nootherkind": "1 = 1",
 		// A row is made unless there is one. Then what a SELECT of no table needs, and what a DELETE
 		// from a table with an alias begins with.
 		"insert": "INSERT", "unlessthere": " ON CONFLICT (name) DO NOTHING", "fromnone": "", "delete": "DELETE",
@@ -90,8 +90,8 @@ func (d Dialect) macros(table string, apart bool) map[string]string {
 		// Of a record. {instant} is the clock for the times in it.
 		"instant": "{clock}", "stamp": "{instant}", "returning": " RETURNING written",
 	}
-	if apart {
-		m["apart"] = "NOT EXISTS (SELECT 1 FROM {kinds} AS k WHERE k.name = {key} AND k.expires > {clock})"
+	if withKinds {
+		m["nootherkind"] = "NOT EXISTS (SELECT 1 FROM {kinds} AS k WHERE k.name = {key} AND k.expires > {clock})"
 	}
 	switch d {
 	case MySQL:

@@ -19,52 +19,50 @@
 // the database's clock, a primary that is replaced by one that lacks its last
 // commits, and SQLite on a file system without locks.
 //
-// A process that has to wait takes its place in a queue in the row. A lock that was
-// freed is kept for half a second for each process that is ahead, some of which may
-// be dead, and for two seconds at most: then whoever asks first has it. Without a [Notifier]
-// waiting is by one poller for each key and process, which looks after 1 ms, ever later, and
-// again after 1 ms when the lock has moved on: that costs the first in the queue about a
-// hundredth of its wait, 1 ms at least and 65 ms at most; with two or more ahead an eighth,
-// 12 ms at least and 125 ms at most.
+// A process that has to wait takes its place in a queue in the row. A freed lock is kept for
+// the processes that are ahead, some of which may be dead: half a second for each, two
+// seconds at most. Then whoever asks first gets it. Without a [Notifier] one poller for each key and
+// process reads the row: after 1 ms, then ever more seldom, and after 1 ms again when the lock has had
+// another holder. The first in the queue so loses about a hundredth of its wait, 1 ms at least and
+// 65 ms at most; a process with two or more ahead an eighth, 12 ms at least and 125 ms at most.
 //
-// An AcquireAll takes its keys that are free by one statement for each hundred (two on MySQL unless all were used before),
-// and its release frees as many by one; all else, and all of Advisory and RowLock, one after the
-// other. It uses one connection at a time. While more than 8 acquires, or more than 8 releases, are under way in a
-// process, those that come share statements in this way, on 4 connections each.
+// An AcquireAll takes its free keys by one statement for each hundred (two on MySQL unless all were used before),
+// and its release frees a hundred by one. It asks for all other keys, and for all keys of Advisory and
+// RowLock, one after the other. It uses one connection at a time. While more than 8 acquires, or more than 8
+// releases, are under way in a process, further ones share statements in this way, on 4 connections each.
 // Where db has no bound (SetMaxOpenConns, before New), acquires that wait share 16 connections, and the
-// pollers 32, however many keys are waited for. All else opens one for each statement that is under way:
+// pollers 32, however many keys are waited for. Every other statement opens a connection if none is idle:
 // a bound also spares the server hundreds of acquires that begin at once.
 //
 // # Other kinds of lock
 //
-// Table has all kinds; Advisory has read-write locks on PostgreSQL, see below, and else mutexes
-// only, as RowLock. Such a lock is a row of a second table, lockgen_locks_kinds, which says
+// Table has all kinds. Advisory has read-write locks on PostgreSQL, see below; otherwise it has
+// mutexes only, as RowLock. Such a lock is a row of a second table, lockgen_locks_kinds, which says
 // who is inside and who waits. One statement replaces it, if nobody else has done so
-// since it was read; who was too late reads it and tries again. A waiter's turn is written
-// for it by whoever leaves. It hears of that by a look after 5 ms, and then ever more seldom,
-// 50 ms apart at most, one for all that wait for a key in a process; or by the [Notifier].
+// since it was read: else the process reads it and tries again. Whoever leaves writes whose
+// turn is next. The waiter hears of that by the [Notifier], or by a poller, one for all that wait for a
+// key in a process, which reads the row after 5 ms and then ever more seldom, 50 ms apart at most.
 //
-// A mutex and another kind of lock on one key are refused, the
-// second with driver.ErrConflict: so is a mutex for 2.5 s after the other was used. Where
-// both are asked for in the same moment, or one of them by Advisory or RowLock, that may not
-// be noticed.
+// If a mutex and another kind of lock are asked for on one key, the second gets
+// driver.ErrConflict; a mutex gets it for 2.5 s after the other was used. This may go unnoticed
+// if both are asked for at the same moment, or one of them by Advisory or RowLock.
 //
 // # Advisory and RowLock
 //
 // They exclude clients that do not know of the table. A session of the database, on
 // a connection that is dedicated to one lock, holds the lock that such clients know;
-// then the row is taken, which gives what Table promises among users of sqllock.
-// Whoever waits stands in the server's own queue, and gets its turn there like any foreign
-// client. A Backend stands in 16 queues at a time, and with less than half of the connections
+// then it takes the row, which gives what Table promises among users of sqllock.
+// A process waits in the server's own queue, and gets its turn there like any foreign
+// client. A Backend waits in 16 queues at a time, and with less than half of the connections
 // that SetMaxOpenConns allows; beyond that its waiters try now and then. The server ends a wait
-// after 50 s (for a row of MySQL innodb_lock_wait_timeout says it), and it is begun anew, at
+// after 50 s (for a row of MySQL after innodb_lock_wait_timeout). The process then waits anew, at
 // the end of the queue. A process that gives up ends its session. One that is stopped (SIGSTOP)
 // while it waits or holds keeps what the server has granted it until it goes on or its session
 // ends, past its ttl, as every client of such locks does: all others wait, also those of sqllock
 // with the same strategy.
 //
-// Who finds the row taken by a process with Table waits in the row's queue. If a foreign client takes the lock
-// meanwhile, its place there holds up Table once, for half a second.
+// A process that finds the row taken by a process with Table waits in the row's queue. If a foreign client
+// takes the lock meanwhile, the process's place in the queue holds up those of Table once, for half a second.
 //
 // A bounded *sql.DB (SetMaxOpenConns) must have room for all locks that are held or waited for at
 // once: else nested calls, or those of an AcquireAll, each wait for a connection that another has,
@@ -77,9 +75,9 @@
 // end of the lease if its own does not. Against users of sqllock the row stays until
 // it expires.
 //
-// A pooler that gives sessions to transactions (PgBouncer in transaction mode) must
-// not be between. It is looked for before the first lock, and again after one that is
-// not in its session any more, and refused if it shows: others' traffic through it can
+// There must be no pooler in between that gives sessions to transactions (PgBouncer in
+// transaction mode). The Backend looks for one before the first lock, and again after a lock was no
+// longer in its session, and refuses it. It may not find one: others' traffic through the pooler can
 // hide it, and so can a pool of one connection, which has no two sessions to compare.
 // The server frees the lock of a client that vanished without a word when TCP gives up: set tcp_keepalives_idle (PostgreSQL), or wait_timeout (MySQL) above a
 // third of the longest ttl. RowLock keeps a transaction open for as long as the lock
@@ -116,15 +114,15 @@
 //
 // Acquires and releases take connections of db as they need them; Advisory and RowLock
 // need one for each lock that is held or waited for, and three at least. Renewals keep one for
-// themselves, so that the user's own traffic can't keep them waiting: taken from db at the first
+// themselves, so that the user's own traffic can't delay them. They take it from db at the first
 // lock, and again when it is lost ([Options].Renewals gives them others). One statement renews a
-// hundred mutexes, and one lock of another kind: while many of these are due all of Options.Renewals help (32 if
-// it has no bound), or else, with Table, up to 8 connections of db, fewer than half of what SetMaxOpenConns
-// allows; on SQLite none. It is best to give New
-// a *sql.DB of its own, which waits for nobody. Let it keep as many connections as goroutines
-// take locks at once (SetMaxIdleConns; two unless set): a connection that is dialed costs more
-// than a lock. On MySQL connections must commit by themselves (autocommit=1, the default): on
-// others there is no lock.
+// hundred mutexes, or one lock of another kind. While many of these are due, more connections help: all of
+// Options.Renewals (32 if it has no bound), or else, with Table, up to 8 of db, fewer than half of what
+// SetMaxOpenConns allows; on SQLite none. It is best to give New a *sql.DB of its own,
+// which no other traffic delays. Let it keep as many connections as goroutines
+// take locks at once (SetMaxIdleConns; two unless set): to dial one costs more
+// than a lock. On MySQL connections must commit by themselves (autocommit=1, the default):
+// without that no lock is granted.
 //
 // Durability counts: a server that answers before a commit is on disk
 // (synchronous_commit=off, innodb_flush_log_at_trx_commit other than 1) may forget
@@ -133,7 +131,7 @@
 // On SQLite set a busy timeout and WAL (_pragma=busy_timeout(5000),
 // _pragma=journal_mode(WAL)); all processes must be on one machine. A file has one
 // writer at a time; statements of one Backend take turns on one connection, in order.
-// Of a database in memory (":memory:") each connection has one of its own: allow db one,
+// In memory (":memory:") each connection has a database of its own: allow db one connection,
 // by SetMaxOpenConns before New, or Locks finds no table.
 //
 // Through PgBouncer in transaction mode Table works if the driver prepares no

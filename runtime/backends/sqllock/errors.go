@@ -18,14 +18,14 @@ var (
 	// errNoAnswer says that a statement may have run, or may yet run.
 	errNoAnswer = errors.New("no answer")
 
-	errManual = errors.New("sqllock: connections of the *sql.DB have autocommit=0, so that a lock could be rolled back while it is held; " +
+	errAutocommitOff = errors.New("sqllock: connections of the *sql.DB have autocommit=0, so that a lock could be rolled back while it is held; " +
 		"take autocommit=0 out of the data source, or put autocommit=1 there if the server's own setting is off")
 )
 
-// code returns what the database calls err: a SQLSTATE of PostgreSQL, an error
+// errorCode returns what the database calls err: a SQLSTATE of PostgreSQL, an error
 // number of MySQL, or a primary result code of SQLite; empty if err is not its
 // answer. It knows no driver's types, since it must import none.
-func code(err error) string {
+func errorCode(err error) string {
 	var state interface{ SQLState() string }
 	if errors.As(err, &state) {
 		return state.SQLState()
@@ -53,95 +53,95 @@ func code(err error) string {
 	return ""
 }
 
-// kind is what an error says of the statement that it ended.
-type kind int
+// errorClass is what an error tells of the statement that ended with it.
+type errorClass int
 
 const (
-	silent  kind = iota // it may have run, or may yet run
-	refused             // it has not run
-	passing             // it has not run, and may be sent again: a deadlock, a busy file
-	missing             // the table does not exist
-	foreign             // the table is not one of ours
-	denied              // the user lacks a right
-	taken               // a row that was asked for with NOWAIT is locked
-	manual              // the connection does not commit by itself
-	demoted             // the server takes no writes, as one that was a primary before
-	pooled              // a pooler has given the statement to a session that did not prepare it
+	outcomeUnknown    errorClass = iota // it may have run, or may yet run
+	rejected                            // it has not run
+	transient                           // it has not run, and may be sent again: a deadlock, a busy file
+	noTable                             // the table does not exist
+	foreignTable                        // the table is not one of ours
+	accessDenied                        // the user lacks a right
+	rowLocked                           // a row that a NOWAIT statement asked for is locked
+	autocommitOff                       // the connection does not commit by itself
+	readOnly                            // the server takes no writes: it was a primary before
+	preparedElsewhere                   // a pooler has given the statement to a session that did not prepare it
 )
 
-var kinds = map[Dialect]map[string]kind{
+var errorClasses = map[Dialect]map[string]errorClass{
 	MySQL: {
-		"1213": passing, "1205": passing, "1020": passing,
-		"1146": missing,
-		"1054": foreign, "1364": foreign, "1471": foreign, "1348": foreign, "1366": foreign, "1406": foreign,
-		"1142": denied, "1143": denied, "1044": denied,
-		"3572": taken,
-		"1568": manual, // SET TRANSACTION in a transaction
-		"1290": demoted, "1792": demoted, "1836": demoted,
+		"1213": transient, "1205": transient, "1020": transient,
+		"1146": noTable,
+		"1054": foreignTable, "1364": foreignTable, "1471": foreignTable, "1348": foreignTable, "1366": foreignTable, "1406": foreignTable,
+		"1142": accessDenied, "1143": accessDenied, "1044": accessDenied,
+		"3572": rowLocked,
+		"1568": autocommitOff, // SET TRANSACTION in a transaction
+		"1290": readOnly, "1792": readOnly, "1836": readOnly,
 		// The server ends, or has ended the connection.
-		"1053": silent, "1927": silent, "1159": silent, "1161": silent, "4031": silent,
+		"1053": outcomeUnknown, "1927": outcomeUnknown, "1159": outcomeUnknown, "1161": outcomeUnknown, "4031": outcomeUnknown,
 	},
 	Postgres: {
-		"40001": passing, "40P01": passing,
-		"42P01": missing,
-		"42703": foreign, "42P10": foreign, "42804": foreign, "42883": foreign, "42809": foreign, "23502": foreign,
-		"42501": denied,
-		"25006": demoted,
-		"42P05": pooled, "26000": pooled,
-		"55P03": taken,
+		"40001": transient, "40P01": transient,
+		"42P01": noTable,
+		"42703": foreignTable, "42P10": foreignTable, "42804": foreignTable, "42883": foreignTable, "42809": foreignTable, "23502": foreignTable,
+		"42501": accessDenied,
+		"25006": readOnly,
+		"42P05": preparedElsewhere, "26000": preparedElsewhere,
+		"55P03": rowLocked,
 	},
 	SQLite: {
-		"5": passing, "6": passing,
-		"9": silent, "10": silent, // interrupted, I/O
+		"5": transient, "6": transient,
+		"9": outcomeUnknown, "10": outcomeUnknown, // interrupted, I/O
 	},
 }
 
-// judge says what err, which ended a statement, tells of it.
-func (d Dialect) judge(err error) kind {
-	c := code(err)
+// classify returns the class of err, which ended a statement.
+func (d Dialect) classify(err error) errorClass {
+	c := errorCode(err)
 	if c == "" {
-		return silent
+		return outcomeUnknown
 	}
-	if k, ok := kinds[d][c]; ok {
-		return k
+	if class, ok := errorClasses[d][c]; ok {
+		return class
 	}
 	switch {
 	case d == Postgres && (strings.HasPrefix(c, "08") || strings.HasPrefix(c, "57P")):
-		return silent // the connection, or the server, ends
+		return outcomeUnknown // the connection, or the server, ends
 	case d == SQLite && strings.Contains(err.Error(), "no such table"):
-		return missing
+		return noTable
 	case d == SQLite && (strings.Contains(err.Error(), "no such column") ||
 		strings.Contains(err.Error(), "has no column") || strings.Contains(err.Error(), "ON CONFLICT clause")):
-		return foreign
+		return foreignTable
 	}
-	return refused
+	return rejected
 }
 
-// explained says of the database's answer how to mend it.
+// explained returns err, an answer of the database, with what to do about it.
 func (b *Backend) explained(err error) error {
-	switch b.dialect.judge(err) {
-	case missing:
+	switch b.dialect.classify(err) {
+	case noTable:
 		return fmt.Errorf("sqllock: there is no %s in this database; call (*sqllock.Backend).Migrate once, or run\n\n%s\n(%w)",
 			b.tables("or no"), b.DDL(), err)
-	case foreign:
+	case foreignTable:
 		return fmt.Errorf("%w: table %s is not one that sqllock made; name another by Options.Table, or drop it and call Migrate: %w",
 			driver.ErrConflict, b.table, err)
-	case manual:
-		return fmt.Errorf("%w: %w", errManual, err)
-	case demoted:
+	case autocommitOff:
+		return fmt.Errorf("%w: %w", errAutocommitOff, err)
+	case readOnly:
 		return fmt.Errorf("sqllock: the server takes no writes; have the data source of the *sql.DB name the primary: %w", err)
-	case pooled:
+	case preparedElsewhere:
 		return fmt.Errorf("sqllock: the driver prepares statements, and a pooler (PgBouncer in transaction mode) gives them to other sessions; "+
 			"set default_query_exec_mode=exec or simple_protocol in the data source of pgx, binary_parameters=yes in that of lib/pq, "+
 			"or connect to the server itself: %w", err)
-	case denied:
+	case accessDenied:
 		return fmt.Errorf("sqllock: the database's user needs SELECT, INSERT, UPDATE and DELETE on %s, and to call Migrate the right to create tables: %w", b.tables("and"), err)
 	}
 	return err
 }
 
-// indeterminate is err, by which asking for a ended. If an attempt may have run that is what counts,
-// unless the answer to a later one tells that a has nothing.
+// indeterminate returns err, with which an acquire of a ended, as driver.ErrIndeterminate if an attempt
+// may have run and no answer to a later one tells that a holds nothing.
 func indeterminate(a *driver.Acquisition, err error) error {
 	var held *driver.HeldError
 	answered := errors.As(err, &held) || errors.Is(err, driver.ErrConflict) || errors.Is(err, driver.ErrDone)
@@ -151,9 +151,9 @@ func indeterminate(a *driver.Acquisition, err error) error {
 	return fmt.Errorf("%w: an earlier attempt had no answer: %w", driver.ErrIndeterminate, err)
 }
 
-// unreached says why there was no connection.
-func unreached(err error) error {
-	switch code(err) {
+// connectError returns err, why there was no connection, with what to do about it.
+func connectError(err error) error {
+	switch errorCode(err) {
 	case "1045", "1698", "28000", "28P01":
 		return fmt.Errorf("%w: the database refused the login; check user and password of the *sql.DB: %w", errNotSent, err)
 	case "1049", "3D000":
@@ -162,18 +162,18 @@ func unreached(err error) error {
 	return fmt.Errorf("%w: %w", errNotSent, err)
 }
 
-// unsent reports whether err, by which a driver ended a statement, proves that it
-// sent nothing. sqldriver.ErrBadConn shall mean that; but lib/pq also says so when it
-// lost the connection afterwards, and what wraps it has another name: of PostgreSQL's
-// drivers only pgx is believed.
-func (b *Backend) unsent(err error) bool {
+// provesUnsent reports whether err, with which a driver ended a statement, proves that
+// it sent nothing. sqldriver.ErrBadConn should mean that, but lib/pq also returns it when
+// it lost the connection afterwards, and a wrapped lib/pq is not recognized: of
+// PostgreSQL's drivers only pgx is believed.
+func (b *Backend) provesUnsent(err error) bool {
 	if b.dialect == Postgres && errors.Is(err, sqldriver.ErrBadConn) {
 		return fmt.Sprintf("%T", b.db.Driver()) == "*stdlib.Driver"
 	}
-	return isUnsent(err)
+	return noConnection(err)
 }
 
-// isUnsent reports whether err says that there was no connection to send by.
-func isUnsent(err error) bool {
+// noConnection reports whether err says that there was no connection to send by.
+func noConnection(err error) bool {
 	return errors.Is(err, sqldriver.ErrBadConn) || errors.Is(err, sql.ErrConnDone)
 }

@@ -16,11 +16,12 @@ import (
 )
 
 // Locks that are no mutexes are records, in a table of their own. The database does not
-// read a record: it compares its version, and keeps it as it was sent, with the marks in it
-// that stand for the time of the write, beside that time. Whoever reads it puts the time in.
-// So a write is one statement, whose time is the database's own.
+// read a record: it compares its version, and stores it as it was sent, and the time of the
+// write in another column. Marks in the record stand for that time, and whoever reads it
+// replaces them. So a write is one statement, whose time is the database's own.
 
-// methods has a Backend call those that wait for a condition, tell who leads, and keep values.
+// methods are what a Backend does by its records alone: it calls those that wait for a condition,
+// tells who leads, and keeps values.
 type methods = record.Register
 
 // Kinds implements [driver.Kinded].
@@ -45,7 +46,7 @@ func (b *Backend) CompareAndSwap(ctx context.Context, key, old, next string) (st
 // store is the Backend as the engine of its records.
 type store struct{ *Backend }
 
-// Swap implements [record.Store]. A write that changed nothing is followed by a look.
+// Swap implements [record.Store]. It looks after a write that changed nothing.
 func (b store) Swap(ctx context.Context, w record.Write) (a record.Answer, err error) {
 	if !w.Look {
 		a, err = b.write(ctx, w)
@@ -63,7 +64,7 @@ func (b store) Swap(ctx context.Context, w record.Write) (a record.Answer, err e
 	return a, err
 }
 
-// write does w if the record has the version that was seen.
+// write replaces the record if it has the version that was seen.
 func (b store) write(ctx context.Context, w record.Write) (a record.Answer, err error) {
 	v := values{
 		"key": []byte(w.Key), "seen": w.Seen, "version": record.Version(w.Value), "value": ascii(w.Value),
@@ -73,12 +74,12 @@ func (b store) write(ctx context.Context, w record.Write) (a record.Answer, err 
 	if w.Seen == "" {
 		file = "create.sql"
 	}
-	r, unanswered, err := b.run(ctx, b.sql.one(file, v))
+	r, unanswered, err := b.run(ctx, b.sql.statement(file, v))
 	a.MayHaveRun = unanswered
 	if err != nil {
 		return a, err
 	}
-	if written := r.told(); written >= leastToken {
+	if written := r.returned(); written >= minToken {
 		a.Done, a.Now, a.Value = true, record.Time(written), record.Resolve(w.Value, record.Time(written))
 	}
 	return a, nil
@@ -93,29 +94,28 @@ func (b store) read(ctx context.Context, key string) (a record.Answer, err error
 	a.Now, a.Value = record.Time(r.number(0, 0)), recordOf(r)
 	switch {
 	case r.number(0, 3) == 0:
-		return record.Answer{}, errManual
+		return record.Answer{}, errAutocommitOff
 	case r.number(0, 2) == 1 && a.Value == "":
 		return record.Answer{}, record.InsteadOf(record.Mutex)
 	}
 	return a, nil
 }
 
-// recordAt is a look at the record of key, which is left out if it has the version seen.
+// recordAt reads the record of key. It answers without the record if that has the version seen.
 func (s *statements) recordAt(key, seen string) *statement {
-	return s.one("record.sql", values{"key": []byte(key), "seen": seen, "instant": time.Now().UnixMicro()})
+	return s.statement("record.sql", values{"key": []byte(key), "seen": seen, "instant": time.Now().UnixMicro()})
 }
 
 // recordOf returns the record that record.sql has answered with, or "".
-func recordOf(said answer) string {
-	return record.Resolve(said.rows[0][4], record.Time(said.number(0, 1)))
+func recordOf(reply answer) string {
+	return record.Resolve(reply.rows[0][4], record.Time(reply.number(0, 1)))
 }
 
-// watchRecord is the [record.Watch] of a database that can tell nobody: it looks again and
-// again, ever more seldom.
+// watchRecord is the [record.Watch] of a database that notifies nobody: it polls, ever more seldom.
 func (b *Backend) watchRecord(ctx context.Context, key string, ready func(), tell func(value string) int) error {
 	ready()
-	for since, seen := time.Now(), ""; engine.Pause(ctx, max(lookAfter(time.Since(since), 0), lookKinds)); {
-		r, err := b.attempt(by(ctx, b.looks, 0), b.sql.recordAt(key, seen))
+	for since, seen := time.Now(), ""; engine.Pause(ctx, max(pollAfter(time.Since(since), 0), pollRecordFirst)); {
+		r, err := b.attempt(via(ctx, b.pollConns, 0), b.sql.recordAt(key, seen))
 		if err != nil {
 			continue
 		}
@@ -127,14 +127,14 @@ func (b *Backend) watchRecord(ctx context.Context, key string, ready func(), tel
 	return ctx.Err()
 }
 
-// beside is the answer to who asked for a mutex where another kind of lock is at the key.
-func (b *Backend) beside(ctx context.Context, key string) error {
+// otherKindError is the error of an acquire of a mutex where another kind of lock is at the key.
+func (b *Backend) otherKindError(ctx context.Context, key string) error {
 	a, err := store{b}.read(ctx, key)
 	switch {
 	case err != nil:
 		return err
-	case a.Value == "": // it has gone since
-		return errMoved
+	case a.Value == "": // it was released since
+		return errRowChanged
 	}
 	return record.Beside(record.Noun(a.Value), record.Mutex)
 }

@@ -18,11 +18,11 @@ import (
 type lease struct {
 	backend    *Backend
 	key, id    string
-	first, n   uint64
+	first, n   uint64        // tokens
 	ttl        time.Duration // that was asked for
 	deadline   engine.Deadline
 	unanswered bool        // some attempt to acquire had no answer: a copy may yet arrive
-	freed      atomic.Bool // perhaps: some attempt to release had no answer
+	mayBeFreed atomic.Bool // perhaps: some attempt to release had no answer
 }
 
 // newLease returns the lease of a, whose row has the highest token version since an instant after
@@ -46,17 +46,17 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 	return l.backend.RenewAll(ctx, []driver.Lease{l}, []time.Duration{ttl})[0]
 }
 
-// isPlain reports whether l may be released with others. What may be over is not: who is told of
-// a batch that not all were freed can't always tell which.
-func (l *lease) isPlain() bool {
+// batchable reports whether l may be released in a batch. A lease that may be over is released by
+// itself: where a batch frees fewer rows than it has, it is not always clear which.
+func (l *lease) batchable() bool {
 	return !l.unanswered && l.backend.sessions == nil && l.deadline.Get().Left() > 0
 }
 
 func (l *lease) Release(ctx context.Context, last uint64) error {
-	if l.isPlain() {
-		if l.backend.frees.goAlone() {
-			defer l.backend.frees.wentAlone()
-		} else if err := l.releaseTogether(ctx, last); !errors.Is(err, errNotSent) || ctx.Err() != nil {
+	if l.batchable() {
+		if l.backend.releases.goAlone() {
+			defer l.backend.releases.doneAlone()
+		} else if err := l.releaseBatched(ctx, last); !errors.Is(err, errNotSent) || ctx.Err() != nil {
 			return err
 		}
 	}
@@ -66,27 +66,27 @@ func (l *lease) Release(ctx context.Context, last uint64) error {
 // release frees the row, and sees to it that no copy of the acquire, still on its way, takes it.
 func (l *lease) release(ctx context.Context, last uint64) error {
 	var lost error
-	l.backend.freeRows(ctx, []freeing{{l, last, &lost}})
+	l.backend.releaseRows(ctx, []releaseItem{{l, last, &lost}})
 	if !l.unanswered || lost != nil && !errors.Is(lost, driver.ErrLost) {
 		return lost
 	}
-	_, err := l.backend.change(ctx, l.key, func(r *seen) error { // after the release, which tells whether the lock was lost
+	_, err := l.backend.updateRow(ctx, l.key, func(r *rowView) error { // after the release, which tells whether the lock was lost
 		r.tombstone(l.id, l.ttl+straggler)
 		return nil
 	})
 	if err != nil {
-		l.freed.Store(true)
+		l.mayBeFreed.Store(true)
 	}
 	return cmp.Or(err, lost)
 }
 
-// leastRenewal is the least time that a renewal waits for its answer.
-const leastRenewal = 100 * time.Millisecond
+// minRenewalTimeout is the least time that a renewal waits for its answer.
+const minRenewalTimeout = 100 * time.Millisecond
 
-// due is one lease that a caller wants renewed, and what it is to be told.
-type due struct {
+// renewItem is one lease of a batch to be renewed, and where its error goes.
+type renewItem struct {
 	*lease
-	to  time.Duration
+	ttl time.Duration
 	err *error
 }
 
@@ -97,9 +97,9 @@ type due struct {
 func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
 	errs := make([]error, len(leases))
 	if b.sessions != nil && len(leases) > 0 {
-		b.sessions.probe(ctx, leases, ttls, errs)
+		b.sessions.probeAll(ctx, leases, ttls, errs)
 	}
-	var rows []due
+	var rows []renewItem
 	var records sync.WaitGroup
 	for i, l := range leases {
 		if s, ok := l.(*sessionLease); ok {
@@ -109,59 +109,58 @@ func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []ti
 		switch {
 		case errs[i] != nil:
 		case ok:
-			rows = append(rows, due{row, ttls[i], &errs[i]})
+			rows = append(rows, renewItem{row, ttls[i], &errs[i]})
 		default:
 			records.Go(func() { errs[i] = b.records.renew(ctx, l, ttls[i]) })
 		}
 	}
-	// Those of one length together; and in one order everywhere, so that two statements
+	// A batch has leases of one length. All statements lock rows in one order, so that two
 	// can't wait for each other.
-	slices.SortFunc(rows, func(x, y due) int { return cmp.Or(cmp.Compare(x.to, y.to), strings.Compare(x.key, y.key)) })
-	inBatches(rows, func(x, y due) bool { return x.to == y.to }, func(part []due) { b.renew(ctx, part) })
+	slices.SortFunc(rows, func(x, y renewItem) int { return cmp.Or(cmp.Compare(x.ttl, y.ttl), strings.Compare(x.key, y.key)) })
+	inBatches(rows, func(x, y renewItem) bool { return x.ttl == y.ttl }, func(part []renewItem) { b.renew(ctx, part) })
 	records.Wait()
 	for i, l := range leases {
-		if s, ok := l.(*sessionLease); ok && errors.Is(errs[i], driver.ErrLost) && !s.ended.Load() {
+		if s, ok := l.(*sessionLease); ok && errors.Is(errs[i], driver.ErrLost) && !s.releasing.Load() {
 			s.session.discard() // nobody will release it
 		}
 	}
 	return errs
 }
 
-// renewalLimit is how long one attempt to renew leases, of which the shortest has
-// that length, waits for its answer: so that another has as long, on a connection
-// that is not stuck, and that long leases keep no short one waiting that is asked
-// for meanwhile.
-func renewalLimit(shortest time.Duration) time.Duration {
-	return max(min(shortest/3, attemptLimit), leastRenewal)
+// renewalTimeout is how long an attempt to renew leases waits for its answer, if the
+// shortest of them has this length. It leaves time for a second attempt on a
+// connection that is not stuck, and long leases do not delay a short one for longer.
+func renewalTimeout(shortest time.Duration) time.Duration {
+	return max(min(shortest/3, attemptLimit), minRenewalTimeout)
 }
 
 // renew renews those of part, by one statement.
-func (b *Backend) renew(ctx context.Context, part []due) {
-	v := values{"ttl": b.dialect.term(part[0].to)}
-	for i, one := range part {
-		v.lock(i, one.key, one.id)
+func (b *Backend) renew(ctx context.Context, part []renewItem) {
+	v := values{"ttl": b.dialect.leaseMicros(part[0].ttl)}
+	for i, item := range part {
+		v.lock(i, item.key, item.id)
 	}
 	ask := func(file string) (answer, error) {
-		said, _, err := b.run(by(ctx, b.renewals, renewalLimit(part[0].to)), b.sql.several(file, len(part), v))
-		return said, err
+		reply, _, err := b.run(via(ctx, b.renewConns, renewalTimeout(part[0].ttl)), b.sql.batch(file, len(part), v))
+		return reply, err
 	}
 	r, err := ask("renew.sql")
 	all, held := r.changed() == len(part), map[int64]int64{}
 	if err == nil && !all {
-		// Which of them are still ours? One that is was renewed, because an owner never comes back.
-		var told answer
-		told, err = ask("owned.sql")
-		held = numbered(told)
+		// Those that are still ours were renewed, because an owner never comes back.
+		var owned answer
+		owned, err = ask("owned.sql")
+		held = tokensByNumber(owned)
 	}
-	for i, one := range part {
+	for i, item := range part {
 		_, ours := held[int64(i)]
 		switch {
 		case err != nil:
-			*one.err = err
+			*item.err = err
 		case all || ours:
-			one.extend(r.sent, one.to)
+			item.extend(r.sent, item.ttl)
 		default:
-			*one.err = driver.ErrLost
+			*item.err = driver.ErrLost
 		}
 	}
 }

@@ -16,11 +16,11 @@ import (
 // listPage is how many rows one statement of Locks reads.
 const listPage = 500
 
-// listing is how the locks of a table are read: a row has the name first, and is no lock's
-// where describe returns nil.
+// listing reads the locks of a table: the name is a row's first column, and describe returns nil
+// for a row that is no lock's.
 type listing struct {
 	query    string
-	describe func(said answer, row int) (*driver.LockInfo, error)
+	describe func(found answer, row int) (*driver.LockInfo, error)
 }
 
 // listings returns those of the mutexes and of all other locks.
@@ -33,32 +33,32 @@ func (b *Backend) listings() []listing {
 	return all
 }
 
-func describeRow(said answer, row int) (*driver.LockInfo, error) {
+func describeRow(found answer, row int) (*driver.LockInfo, error) {
 	h := driver.Holder{
-		Client: record.Client, ID: said.rows[row][1], Since: time.UnixMicro(said.number(row, 2)),
-		Left: time.Duration(said.number(row, 3)) * time.Microsecond, Token: uint64(said.number(row, 4)),
+		Client: record.Client, ID: found.rows[row][1], Since: time.UnixMicro(found.number(row, 2)),
+		Left: time.Duration(found.number(row, 3)) * time.Microsecond, Token: uint64(found.number(row, 4)),
 	}
-	return &driver.LockInfo{Key: said.rows[row][0], Holders: []driver.Holder{h}, Waiters: int(said.number(row, 5) / entryLength)}, nil
+	return &driver.LockInfo{Key: found.rows[row][0], Holders: []driver.Holder{h}, Waiters: int(found.number(row, 5) / queueEntryLength)}, nil
 }
 
-func (b *Backend) describeRecord(said answer, row int) (*driver.LockInfo, error) {
-	name, value := said.rows[row][0], said.rows[row][1]
+func (b *Backend) describeRecord(found answer, row int) (*driver.LockInfo, error) {
+	name, value := found.rows[row][0], found.rows[row][1]
 	if !record.IsRecord(value) {
 		return nil, nil
 	}
-	return b.kinds.Describe(name, record.Resolve(value, record.Time(said.number(row, 2))), record.Time(said.number(row, 3)))
+	return b.kinds.Describe(name, record.Resolve(value, record.Time(found.number(row, 2))), record.Time(found.number(row, 3)))
 }
 
-// page returns locks of a listing, which clause chooses by a key; and the last name that was
+// page returns the locks of a listing that clause selects by key; and the last name that was
 // read, if there may be more.
-func (b *Backend) page(ctx context.Context, of listing, clause, key string) (all []*driver.LockInfo, last string, err error) {
+func (b *Backend) page(ctx context.Context, list listing, clause, key string) (all []*driver.LockInfo, last string, err error) {
 	v := values{"key": []byte(key), "instant": time.Now().UnixMicro()}
-	said, err := b.scan(ctx, b.sql.one(of.query+clause+fmt.Sprintf(" LIMIT %d", listPage), v))
+	found, err := b.scan(ctx, b.sql.statement(list.query+clause+fmt.Sprintf(" LIMIT %d", listPage), v))
 	if err != nil {
 		return nil, "", err
 	}
-	for i := range said.rows {
-		info, err := of.describe(said, i)
+	for i := range found.rows {
+		info, err := list.describe(found, i)
 		switch {
 		case err != nil:
 			return nil, "", err
@@ -66,16 +66,16 @@ func (b *Backend) page(ctx context.Context, of listing, clause, key string) (all
 			all = append(all, info)
 		}
 	}
-	if len(said.rows) == listPage {
-		last = said.rows[listPage-1][0]
+	if len(found.rows) == listPage {
+		last = found.rows[listPage-1][0]
 	}
 	return all, last, nil
 }
 
-// scan runs s, which may read a whole table, beside the statements of locks.
+// scan runs s, which may read a whole table, on a connection of the pool.
 func (b *Backend) scan(ctx context.Context, s *statement) (answer, error) {
-	said, _, err := b.run(by(ctx, pool{b.db}, time.Minute), s)
-	return said, err
+	found, _, err := b.run(via(ctx, pool{b.db}, time.Minute), s)
+	return found, err
 }
 
 // Locks implements [driver.Inspector], in the order of the keys, first the mutexes and then
@@ -83,9 +83,9 @@ func (b *Backend) scan(ctx context.Context, s *statement) (answer, error) {
 func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.LockInfo, error] {
 	return engine.List(func(yield func(*driver.LockInfo) bool) error {
 		start := engine.Literal(pattern)
-		for _, of := range b.listings() {
+		for _, list := range b.listings() {
 			for compare, last, more := ">=", start, true; more; compare = ">" {
-				all, next, err := b.page(ctx, of, " AND l.name "+compare+" {key} ORDER BY l.name", last)
+				all, next, err := b.page(ctx, list, " AND l.name "+compare+" {key} ORDER BY l.name", last)
 				if err != nil {
 					return err
 				}
@@ -103,8 +103,8 @@ func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.L
 
 // Lock implements [driver.Inspector].
 func (b *Backend) Lock(ctx context.Context, key string) (info *driver.LockInfo, err error) {
-	for _, of := range b.listings() {
-		all, _, err := b.page(ctx, of, " AND l.name = {key}", key)
+	for _, list := range b.listings() {
+		all, _, err := b.page(ctx, list, " AND l.name = {key}", key)
 		switch {
 		case err != nil:
 			return nil, err
@@ -119,7 +119,7 @@ func (b *Backend) Lock(ctx context.Context, key string) (info *driver.LockInfo, 
 // database's own lock goes when the holder has heard of that.
 func (b *Backend) Break(ctx context.Context, key, id string) error {
 	found := false
-	mayHaveRun, err := b.change(ctx, key, func(r *seen) error {
+	mayHaveRun, err := b.updateRow(ctx, key, func(r *rowView) error {
 		if found = r.isHeld(id); found {
 			r.free()
 		}

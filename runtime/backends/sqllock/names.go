@@ -19,8 +19,8 @@ const (
 	maxKey = 1024
 	// maxID is the longest acquisition id that its column takes.
 	maxID = 128
-	// entryLength is that of a process's number in a queue.
-	entryLength = 17
+	// queueEntryLength is the length of a process's entry in a queue.
+	queueEntryLength = 17
 )
 
 // hashedPrefix begins the MySQL lock names that are hashes.
@@ -52,22 +52,22 @@ func PostgresKey(key string) int64 {
 
 var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,47}(\.[A-Za-z_][A-Za-z0-9_]{0,47})?$`)
 
-// entry stands for the Locker of an acquisition in queues and notices.
-func entry(id string) string {
+// queueEntry stands for the Locker of an acquisition in queues and notices.
+func queueEntry(id string) string {
 	sum := sha1.Sum([]byte(engine.Process(id)))
 	return "." + hex.EncodeToString(sum[:8])
 }
 
-// digest names a key in a notice, whose length PostgreSQL limits. In SQL, it is in notify.sql.
+// digest names a key in a notice, whose length PostgreSQL limits. notify.sql computes it too.
 func digest(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(sum[:8])
 }
 
-// mark is how an acquisition's id stands in a list of tombstones.
-func mark(id string) string { return "|" + id + "|" }
+// tombstoneMark is an acquisition's id as it stands in a list of tombstones.
+func tombstoneMark(id string) string { return "|" + id + "|" }
 
-func check(a *driver.Acquisition) error {
+func checkAcquisition(a *driver.Acquisition) error {
 	switch {
 	case a.Key == "" || len(a.Key) > maxKey:
 		return fmt.Errorf("%w: the key has %d bytes; sqllock takes from 1 to %d (hash what is longer)", driver.ErrInvalid, len(a.Key), maxKey)

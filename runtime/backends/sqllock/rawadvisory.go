@@ -10,17 +10,17 @@ import (
 // advisory is the raw lock of strategy Advisory: on PostgreSQL also shared.
 type advisory struct{ backend *Backend }
 
-// statement returns the one about key that the database has. {shared} stands for what the names of
-// PostgreSQL's functions end in if s reads.
+// statement returns the database's statement on key. {shared} is the suffix of PostgreSQL's functions
+// if s is shared.
 func (l advisory) statement(s *session, key, mysql, postgres string) *statement {
 	text, shared := mysql, ""
-	if s.reads.Load() {
+	if s.shared.Load() {
 		shared = "_shared"
 	}
 	if l.backend.dialect == Postgres {
 		text = strings.ReplaceAll(postgres, "{shared}", shared)
 	}
-	return l.backend.sql.one(text, values{"name": MySQLName(key), "number": PostgresKey(key)})
+	return l.backend.sql.statement(text, values{"name": MySQLName(key), "number": PostgresKey(key)})
 }
 
 func (l advisory) try(ctx context.Context, s *session, key string) (bool, error) {
@@ -35,7 +35,7 @@ func (l advisory) try(ctx context.Context, s *session, key string) (bool, error)
 }
 
 func (l advisory) wait(ctx context.Context, s *session, key string) error {
-	r, err := l.backend.attempt(standing(ctx, s), l.statement(s, key,
+	r, err := l.backend.attempt(viaWaiting(ctx, s), l.statement(s, key,
 		"SELECT COALESCE(GET_LOCK({name}, {seconds}), 0)",
 		// What set_config sets holds for the statement alone.
 		"SELECT CASE WHEN set_config('lock_timeout', '{seconds}s', true) <> '' THEN"+
@@ -46,13 +46,13 @@ func (l advisory) wait(ctx context.Context, s *session, key string) error {
 	return err
 }
 
-// downgrade has s hold the lock shared, which it held alone. No other session gets it
+// downgrade has s hold the lock shared in place of exclusively. No other session gets it in
 // between: the server grants a session at once what is less than it holds, whoever waits.
 func (l advisory) downgrade(ctx context.Context, s *session, key string) error {
 	err := l.unlock(ctx, s, key, "",
 		"SELECT pg_advisory_unlock({number})::int FROM (SELECT pg_advisory_lock_shared({number}) OFFSET 0) AS taken")
 	if err == nil {
-		s.reads.Store(true)
+		s.shared.Store(true)
 	}
 	return err
 }
@@ -67,13 +67,13 @@ func (l advisory) free(ctx context.Context, s *session, key string) error {
 func (l advisory) unlock(ctx context.Context, s *session, key, mysql, postgres string) error {
 	r, _, err := s.run(ctx, l.statement(s, key, mysql, postgres))
 	if err == nil && r.number(0, 0) != 1 {
-		s.sessions.checked.Store(false) // the session may be another
+		s.sessions.poolerChecked.Store(false) // the session may be another
 		return driver.ErrLost
 	}
 	return err
 }
 
-func (l advisory) probe(s *session, key string) *statement {
+func (l advisory) probeStatement(s *session, key string) *statement {
 	return l.statement(s, key,
 		"SELECT COALESCE(IS_USED_LOCK({name}) = {session}, 0), {session}",
 		"SELECT 1, {session}") // the session is known by its number; nobody else uses it to unlock

@@ -14,9 +14,9 @@ import (
 // record, and the lock of a session beside it. See DESIGN.md.
 type sessionLease struct {
 	driver.Lease
-	key     string
-	session *session
-	ended   atomic.Bool // a release has begun, which gives the session's lock up
+	key       string
+	session   *session
+	releasing atomic.Bool // a release has begun, which frees the session's lock
 }
 
 // takeRow takes the row of a lock that s holds, or the record.
@@ -24,22 +24,22 @@ func (s *session) takeRow(ctx context.Context, a *driver.Acquisition) (driver.Le
 	b := s.backend
 	from, take := connector(s), b.takeRow
 	if b.strategy == RowLock { // whose session is in a transaction
-		from = b.rows
+		from = b.rowConns
 	}
 	if a.Mode.Kind != 0 {
 		take = b.kinds.Acquire
 	}
 	alone := *a
-	// It waits for a row in the row's queue as well, among those of strategy Table. A record would let
-	// it in without the session's lock.
+	// It waits for a row in the row's queue as well, among waiters of strategy Table. It does not wait
+	// at a record, which would grant the lock without the session's.
 	alone.Queue = a.Queue && a.Mode.Kind == 0
-	row, err := take(by(ctx, from, 0), &alone)
+	row, err := take(via(ctx, from, 0), &alone)
 	a.MayHaveRun = alone.MayHaveRun
 	if err != nil {
 		return nil, err
 	}
 	l := &sessionLease{Lease: row, key: a.Key, session: s}
-	s.sessions.own(s, a.ID, l)
+	s.sessions.setOwner(s, a.ID, l)
 	return l, nil
 }
 
@@ -48,12 +48,12 @@ func (l *sessionLease) Renew(ctx context.Context, ttl time.Duration) error {
 	return l.session.backend.RenewAll(ctx, []driver.Lease{l}, []time.Duration{ttl})[0]
 }
 
-// Downgrade implements [driver.Downgrader]: the record first, so that who then gets the
-// session's lock finds that it may read.
+// Downgrade implements [driver.Downgrader]. It changes the record first: a reader that then
+// gets the raw lock finds that it may read.
 func (l *sessionLease) Downgrade(ctx context.Context, last uint64) error {
 	s := l.session
-	err := l.Lease.(driver.Downgrader).Downgrade(by(ctx, s, 0), last)
-	if err == nil && !s.reads.Load() {
+	err := l.Lease.(driver.Downgrader).Downgrade(via(ctx, s, 0), last)
+	if err == nil && !s.shared.Load() {
 		err = advisory{s.backend}.downgrade(ctx, s, l.key)
 	}
 	if err != nil && s.gone() {
@@ -67,13 +67,13 @@ func (l *sessionLease) Downgrade(ctx context.Context, last uint64) error {
 func (l *sessionLease) Release(ctx context.Context, last uint64) error {
 	s := l.session
 	row, isRow := l.Lease.(*lease)
-	if gone, again := s.gone(), l.ended.Swap(true); gone {
+	if gone, again := s.gone(), l.releasing.Swap(true); gone {
 		if err := l.Lease.Release(ctx, last); err != nil || again {
 			return err
 		}
 		return driver.ErrLost // to whoever waited in the server's queue
 	}
-	err := l.Lease.Release(by(ctx, s, 0), last)
+	err := l.Lease.Release(via(ctx, s, 0), last)
 	lost := s.free(ctx, l.key)
 	switch {
 	case errors.Is(err, driver.ErrLost), err == nil && lost == nil:
@@ -83,7 +83,7 @@ func (l *sessionLease) Release(ctx context.Context, last uint64) error {
 	case err == nil && !isRow:
 		return nil
 	case err == nil: // it may have been rolled back with its transaction
-		row.freed.Store(true)
+		row.mayBeFreed.Store(true)
 		err = lost
 	}
 	if ctx.Err() != nil {

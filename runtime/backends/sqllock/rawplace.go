@@ -7,36 +7,36 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// place is one process's place in the server's queue for a raw lock, or that of one who
-// would read or write: a session that waits for it, in one queue with foreign clients. The
-// next attempt collects what was granted. The mutex of its sessions guards it.
+// place is a place in the server's queue for a raw lock: a session that waits for it, in one
+// queue with foreign clients. It is one process's, or for a read-write lock one acquisition's. The
+// next attempt collects what was granted. sessions.mu guards it.
 type place struct {
-	address string
+	waiter  string
 	id      string // of the acquisition that asked last
 	session *session
 	number  int64 // the server's, of the session
 	cancel  context.CancelFunc
 	granted bool
-	unused  *time.Timer // until it is given up, as nobody asks
+	idle    *time.Timer // until it is given up because nobody asks for it
 }
 
 const (
-	// placesMost is how many sessions of a Backend wait in the server's queues at once.
-	// Who finds no room tries now and then.
-	placesMost = 16
-	// askWithin is how long a place, or what was granted there, is kept since it was asked
-	// for, or granted. Its process asks once a second, and when it is told.
-	askWithin = 2500 * time.Millisecond
+	// maxPlaces is how many sessions of a Backend wait in the server's queues at once.
+	// An acquisition beyond that tries now and then.
+	maxPlaces = 16
+	// placeTimeout is how long a place is kept since it was last asked for or granted. Its
+	// process asks once a second, and when it is notified.
+	placeTimeout = 2500 * time.Millisecond
 )
 
 // roomLocked reports whether one more session may wait: others need connections too.
 func (ss *sessions) roomLocked() bool {
 	most := ss.backend.db.Stats().MaxOpenConnections
-	return len(ss.places) < placesMost && (most == 0 || len(ss.places) < (most-besides)/2)
+	return len(ss.places) < maxPlaces && (most == 0 || len(ss.places) < (most-extraConns)/2)
 }
 
-// stand has s wait in the server's queue for a, beside, and reports whether it does.
-func (ss *sessions) stand(ctx context.Context, s *session, a *driver.Acquisition) bool {
+// enqueue has s wait in the server's queue for a, in the background, and reports whether it does.
+func (ss *sessions) enqueue(ctx context.Context, s *session, a *driver.Acquisition) bool {
 	if s.number == 0 {
 		number, err := s.backend.sessionNumber(ctx, s)
 		if err != nil {
@@ -45,67 +45,66 @@ func (ss *sessions) stand(ctx context.Context, s *session, a *driver.Acquisition
 		s.number = number
 	}
 	wait, cancel := context.WithCancel(ss.backend.life.Context())
-	p := &place{address: placeOf(a), id: a.ID, session: s, number: s.number, cancel: cancel}
+	p := &place{waiter: placeOf(a), id: a.ID, session: s, number: s.number, cancel: cancel}
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	if ss.places[p.address] != nil || !ss.roomLocked() || !ss.backend.life.Go(func(context.Context) {
-		ss.ended(p, ss.raw.wait(wait, s, a.Key))
+	if ss.places[p.waiter] != nil || !ss.roomLocked() || !ss.backend.life.Go(func(context.Context) {
+		ss.waitEnded(p, ss.raw.wait(wait, s, a.Key))
 		cancel()
 	}) {
 		cancel()
 		return false
 	}
-	ss.places[p.address] = p
-	p.unused = time.AfterFunc(askWithin, func() { ss.unused(p) })
+	ss.places[p.waiter] = p
+	p.idle = time.AfterFunc(placeTimeout, func() { ss.giveUpIdle(p) })
 	a.MayBeGranted = true
 	return true
 }
 
-// placeOf names the place that a asks for: by its ID, unless all of its process that wait
-// for the key have one.
+// placeOf names the place that a asks for. Those of a process that wait for a mutex share one.
 func placeOf(a *driver.Acquisition) string {
 	if a.Mode.Kind != 0 {
 		return a.ID
 	}
-	return address(a.Key, a.ID)
+	return waiterID(a.Key, a.ID)
 }
 
-// ended is called when the wait of p is over: granted, unless err is set.
-func (ss *sessions) ended(p *place, err error) {
+// waitEnded is called when the wait of p is over: granted, unless err is set.
+func (ss *sessions) waitEnded(p *place, err error) {
 	ss.mu.Lock()
-	wanted := ss.places[p.address] == p
+	wanted := ss.places[p.waiter] == p
 	switch {
 	case !wanted:
 	case err != nil:
-		delete(ss.places, p.address)
-		p.unused.Stop()
+		delete(ss.places, p.waiter)
+		p.idle.Stop()
 	default:
 		p.granted = true
-		p.unused.Reset(askWithin)
+		p.idle.Reset(placeTimeout)
 	}
 	ss.mu.Unlock()
 	if !wanted || err != nil {
 		p.session.discard()
 	}
-	ss.backend.hub.Notify(p.address) // after an error it stands anew
+	ss.backend.hub.Notify(p.waiter) // after an error it joins the queue anew
 }
 
-// collect returns the session that was granted what a asks for, or reports that it
+// collectGrant returns the session that was granted what a asks for, or reports that it
 // still waits.
-func (ss *sessions) collect(a *driver.Acquisition) (granted *session, stands bool) {
+func (ss *sessions) collectGrant(a *driver.Acquisition) (granted *session, waits bool) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	p := ss.places[placeOf(a)]
 	switch {
 	case p == nil:
 		return nil, false
-	case p.granted && p.unused.Stop():
-		delete(ss.places, p.address)
+	case p.granted && p.idle.Stop():
+		delete(ss.places, p.waiter)
 		return p.session, false
 	}
 	if a.Queue {
 		a.MayBeGranted = true
-		p.unused.Reset(askWithin)
+		p.idle.Reset(placeTimeout)
 		if !a.BegunBefore(p.id) {
 			p.id = a.ID
 		}
@@ -113,11 +112,11 @@ func (ss *sessions) collect(a *driver.Acquisition) (granted *session, stands boo
 	return nil, true
 }
 
-// giveUpLocked gives p up, and ends its session: at the server as well, which may not
-// notice that the client of a session that waits has gone.
+// giveUpLocked gives p up, and ends its session. One that waits it ends at the server as
+// well, which may not notice that the client has gone.
 func (ss *sessions) giveUpLocked(p *place) {
-	delete(ss.places, p.address)
-	p.unused.Stop()
+	delete(ss.places, p.waiter)
+	p.idle.Stop()
 	b, granted := ss.backend, p.granted
 	b.life.Go(func(ctx context.Context) {
 		if granted {
@@ -126,16 +125,16 @@ func (ss *sessions) giveUpLocked(p *place) {
 		}
 		ctx, stop := context.WithTimeout(ctx, time.Second)
 		defer stop()
-		_, _ = b.attempt(by(ctx, b.renewals, 0), b.sql.one("{kill}", values{"number": p.number})) // else the grant ends it
+		_, _ = b.attempt(via(ctx, b.renewConns, 0), b.sql.statement("{kill}", values{"number": p.number})) // without an answer, it ends once the lock is granted
 	})
 	p.cancel()
 }
 
-// unused is called when nobody asks for p any more, or has collected what was granted.
-func (ss *sessions) unused(p *place) {
+// giveUpIdle gives p up when nobody has asked for it, or collected its grant, for placeTimeout.
+func (ss *sessions) giveUpIdle(p *place) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	if ss.places[p.address] == p {
+	if ss.places[p.waiter] == p {
 		ss.giveUpLocked(p)
 	}
 }

@@ -6,32 +6,32 @@ import (
 	"time"
 )
 
-// check looks, once, whether a session of ours is one of the server's, and not one
-// that a pooler (PgBouncer in transaction mode) gives to each transaction anew. Two sessions
-// must differ while one is in a transaction, and stay what they are. Others who use the pooler
-// may have it look so by chance: hence looks are several, and there
-// are more once a lock is found in another session than it was taken in.
-func (ss *sessions) check(ctx context.Context) error {
-	leave, err := ss.checking.Enter(ctx, struct{}{})
+// checkPooler looks, once, whether our sessions are the server's own, and not those of a pooler
+// (PgBouncer in transaction mode), which gives each transaction another. Two sessions must differ
+// while one is in a transaction, and stay what they are. The traffic of others can make a pooler look
+// so by chance. So it looks several times, and again after a lock was found in another session than
+// it was taken in.
+func (ss *sessions) checkPooler(ctx context.Context) error {
+	leave, err := ss.checkTurns.Enter(ctx, struct{}{})
 	if err != nil {
 		return fmt.Errorf("%w: %w", errNotSent, err)
 	}
 	defer leave()
-	if !ss.checked.Load() {
-		err = ss.compare(ctx)
+	if !ss.poolerChecked.Load() {
+		err = ss.compareSessions(ctx)
 		if err == nil && ss.backend.strategy == RowLock {
-			err = ss.backend.touch(by(ctx, ss.backend.rows, 0)) // has its connection before locks have them all
+			err = ss.backend.checkTable(via(ctx, ss.backend.rowConns, 0)) // takes its connection before locks have them all
 		}
-		ss.checked.Store(err == nil)
+		ss.poolerChecked.Store(err == nil)
 	}
 	return err
 }
 
-// compare returns an error if a session of ours is not what it was beside another that is in a
-// transaction: a pooler shares them.
-func (ss *sessions) compare(ctx context.Context) error {
+// compareSessions returns an error if one of our sessions changes while another is in a transaction:
+// a pooler shares them.
+func (ss *sessions) compareSessions(ctx context.Context) error {
 	b := ss.backend
-	one, two := ss.open(), ss.open()
+	one, two := ss.newSession(), ss.newSession()
 	defer one.giveBack()
 	defer two.discard() // whatever state it is in
 	before, err := b.sessionNumber(ctx, one)
@@ -39,37 +39,37 @@ func (ss *sessions) compare(ctx context.Context) error {
 		return err
 	}
 	for look := range 3 {
-		other := two.numberInside(ctx)
-		beside, err := b.sessionNumber(ctx, one)
+		other := two.numberInTransaction(ctx)
+		during, err := b.sessionNumber(ctx, one)
 		if err == nil && other != 0 {
-			err = two.end(ctx, "ROLLBACK")
+			err = two.exec(ctx, "ROLLBACK")
 		}
 		if err != nil {
 			return err
 		}
-		after := beside
+		after := during
 		if look > 0 { // a pooler that lends the last used first lends it what the transaction had
 			if after, err = b.sessionNumber(ctx, one); err != nil {
 				return err
 			}
 		}
-		if before != beside || before == other || before != after {
+		if before != during || before == other || before != after {
 			return fmt.Errorf("sqllock: strategy %v needs sessions of its own, and a pooler shares them (session %d became %d beside %d, and then %d): "+
-				"connect to the server itself or in session mode, or use strategy Table", b.strategy, before, beside, other, after)
+				"connect to the server itself or in session mode, or use strategy Table", b.strategy, before, during, other, after)
 		}
 	}
 	return nil
 }
 
-// numberInside begins a transaction and returns the number of its session. It is not waited for:
-// the pool may have no connection to lend just now. Then the number is 0.
-func (s *session) numberInside(ctx context.Context) int64 {
+// numberInTransaction begins a transaction and returns the number of its session, or 0 after a
+// second: the pool may have no connection to lend just now.
+func (s *session) numberInTransaction(ctx context.Context) int64 {
 	if s.backend.db.Stats().MaxOpenConnections == 1 {
 		return 0
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	if s.end(ctx, "START TRANSACTION") != nil {
+	if s.exec(ctx, "START TRANSACTION") != nil {
 		return 0
 	}
 	number, _ := s.backend.sessionNumber(ctx, s)
@@ -78,7 +78,7 @@ func (s *session) numberInside(ctx context.Context) int64 {
 
 // sessionNumber asks for the number of the session that a statement by from is in.
 func (b *Backend) sessionNumber(ctx context.Context, from connector) (int64, error) {
-	r, _, err := b.run(by(ctx, from, 0), b.sql.one("SELECT {session}", nil))
+	r, _, err := b.run(via(ctx, from, 0), b.sql.statement("SELECT {session}", nil))
 	if err != nil {
 		return 0, err
 	}

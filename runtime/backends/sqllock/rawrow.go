@@ -14,7 +14,7 @@ const lockRow = "SELECT 1, {session} FROM {rows} WHERE name = {key} FOR UPDATE"
 
 // statement returns the one of text about the row of key.
 func (l rowLock) statement(text string, key []byte) *statement {
-	return l.backend.sql.one(text, values{"key": key})
+	return l.backend.sql.statement(text, values{"key": key})
 }
 
 // lock locks the row of key by s, in a transaction. It reports false if there is none.
@@ -22,9 +22,9 @@ func (l rowLock) lock(ctx context.Context, s *session, key []byte, waits bool) (
 	if err := s.begin(ctx, waits); err != nil {
 		return false, err
 	}
-	ctx, text := by(ctx, s, 0), lockRow+" NOWAIT"
+	ctx, text := via(ctx, s, 0), lockRow+" NOWAIT"
 	if waits {
-		ctx, text = standing(ctx, s), lockRow
+		ctx, text = viaWaiting(ctx, s), lockRow
 	}
 	r, err := l.backend.attempt(ctx, l.statement(text, key))
 	if err != nil || len(r.rows) != 1 {
@@ -44,18 +44,18 @@ func (l rowLock) try(ctx context.Context, s *session, key string) (bool, error) 
 		case err != nil && s.gone():
 			return false, b.explained(err)
 		}
-		if err := s.end(ctx, "ROLLBACK"); err != nil {
+		if err := s.exec(ctx, "ROLLBACK"); err != nil {
 			return false, err
 		}
 		if err != nil {
 			// MariaDB says that another has the row by the number for a wait that took too long.
-			if k := b.dialect.judge(err); k == taken || k == passing {
+			if class := b.dialect.classify(err); class == rowLocked || class == transient {
 				return false, nil
 			}
 			return false, b.explained(err)
 		}
-		// The row is not there. To insert one that is would wait for whoever
-		// has it locked.
+		// The row does not exist: an INSERT of an existing one would wait for whoever has
+		// it locked.
 		if _, _, err := s.run(ctx, l.statement("{insert} INTO {rows} (name) VALUES ({key}){unlessthere}", []byte(key))); err != nil {
 			return false, err
 		}
@@ -73,14 +73,14 @@ func (l rowLock) wait(ctx context.Context, s *session, key string) error {
 
 // free commits, because the lease's row was released in the transaction.
 func (l rowLock) free(ctx context.Context, s *session, _ string) error {
-	return s.end(ctx, "COMMIT")
+	return s.exec(ctx, "COMMIT")
 }
 
-func (l rowLock) probe(_ *session, key string) *statement {
+func (l rowLock) probeStatement(_ *session, key string) *statement {
 	return l.statement(lockRow+" NOWAIT", []byte(key))
 }
 
-// drop removes the row by s, which it closes, unless somebody has it locked.
+// drop removes the row by s, unless somebody has it locked, and closes s.
 func (l rowLock) drop(ctx context.Context, s *session, name []byte) error {
 	end := "ROLLBACK"
 	var err error
@@ -89,7 +89,7 @@ func (l rowLock) drop(ctx context.Context, s *session, name []byte) error {
 			end = "COMMIT"
 		}
 	}
-	if ended := s.end(ctx, end); ended != nil {
+	if ended := s.exec(ctx, end); ended != nil {
 		s.discard() // it may be in a transaction, which the pool would not end
 		return ended
 	}
@@ -97,7 +97,7 @@ func (l rowLock) drop(ctx context.Context, s *session, name []byte) error {
 	return err
 }
 
-// begin starts a transaction, which on PostgreSQL waits for standFor if it waits. Under MySQL's
+// begin starts a transaction. If it waits, PostgreSQL ends the wait after serverWaitLimit. Under MySQL's
 // REPEATABLE READ a lock on a row can become one on the gap beside it, where nobody could make
 // a row then; and the release of a row must see what was committed since.
 func (s *session) begin(ctx context.Context, waits bool) error {
@@ -105,11 +105,11 @@ func (s *session) begin(ctx context.Context, waits bool) error {
 	if s.backend.dialect == Postgres {
 		texts = []string{"START TRANSACTION ISOLATION LEVEL READ COMMITTED"}
 		if waits {
-			texts = append(texts, fmt.Sprintf("SET LOCAL lock_timeout = %d", standFor.Milliseconds()))
+			texts = append(texts, fmt.Sprintf("SET LOCAL lock_timeout = %d", serverWaitLimit.Milliseconds()))
 		}
 	}
 	for _, text := range texts {
-		if err := s.end(ctx, text); err != nil {
+		if err := s.exec(ctx, text); err != nil {
 			return err
 		}
 	}

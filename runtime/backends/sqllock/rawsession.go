@@ -20,7 +20,7 @@ type session struct {
 	*dedicated
 	sessions *sessions
 	number   int64       // the server's, once known
-	reads    atomic.Bool // it shares its lock with others: see rawLock
+	shared   atomic.Bool // its lock is the shared one, of readers: see rawLock
 
 	// The mutex of sessions guards the rest.
 	owner  string       // the acquisition that holds a lock by it
@@ -28,17 +28,17 @@ type session struct {
 	expiry *time.Timer
 }
 
-// sessions are those of a Backend's locks.
+// sessions are the sessions of a Backend's locks.
 type sessions struct {
 	backend *Backend
 	raw     rawLock
 
 	mu     sync.Mutex // guards the maps, and what is in them
 	all    map[*session]bool
-	places map[string]*place // by address
+	places map[string]*place // by placeOf
 
-	checking engine.Turns[struct{}] // one check at a time
-	checked  atomic.Bool            // that sessions are the server's own
+	checkTurns    engine.KeyedMutex[struct{}] // one check at a time
+	poolerChecked atomic.Bool                 // no pooler was found
 }
 
 func newSessions(b *Backend) *sessions {
@@ -49,9 +49,9 @@ func newSessions(b *Backend) *sessions {
 	return ss
 }
 
-// open returns a session that takes a connection out of the pool with its first
-// statement.
-func (ss *sessions) open() *session {
+// newSession returns a session, which takes a connection out of the pool with its
+// first statement.
+func (ss *sessions) newSession() *session {
 	s := &session{sessions: ss}
 	s.dedicated = ss.backend.newDedicated(false, s.forget)
 	ss.mu.Lock()
@@ -60,13 +60,13 @@ func (ss *sessions) open() *session {
 	return s
 }
 
-// run is that of the Backend, by s.
+// run is [Backend.run] on the connection of s.
 func (s *session) run(ctx context.Context, one *statement) (answer, bool, error) {
-	return s.backend.run(by(ctx, s, 0), one)
+	return s.backend.run(via(ctx, s, 0), one)
 }
 
-// end runs a statement that begins or ends a transaction.
-func (s *session) end(ctx context.Context, how string) error {
+// exec runs a statement that begins or ends a transaction.
+func (s *session) exec(ctx context.Context, how string) error {
 	_, _, err := s.run(ctx, &statement{text: how})
 	return err
 }
@@ -81,8 +81,8 @@ func (s *session) forget() {
 	delete(s.sessions.all, s)
 }
 
-// of returns the session by which acquisition id holds its lock, or nil.
-func (ss *sessions) of(id string) *session {
+// byOwner returns the session by which acquisition id holds its lock, or nil.
+func (ss *sessions) byOwner(id string) *session {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	for s := range ss.all {
@@ -108,42 +108,42 @@ func (ss *sessions) close() {
 // sessionTries is how many connections an acquire tries, if they turn out dead.
 const sessionTries = 4
 
-// acquire takes the raw lock, and then the row: who waits does so for the raw lock,
-// in one queue with foreign clients.
+// acquire takes the raw lock, and then the row: an acquisition waits for the raw lock, in
+// one queue with foreign clients.
 func (ss *sessions) acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
-	if !ss.checked.Load() {
+	if !ss.poolerChecked.Load() {
 		if err := ss.backend.Ping(ctx); err != nil {
 			return nil, err
 		}
 	}
-	if s := ss.of(a.ID); s != nil { // once more
+	if s := ss.byOwner(a.ID); s != nil { // a repeated attempt
 		return s.takeRow(ctx, a)
 	}
-	l, dead, err := ss.attempt(ctx, a)
-	for try := 1; dead && ctx.Err() == nil && try < sessionTries; try++ {
-		l, dead, err = ss.attempt(ctx, a)
+	l, connLost, err := ss.attempt(ctx, a)
+	for try := 1; connLost && ctx.Err() == nil && try < sessionTries; try++ {
+		l, connLost, err = ss.attempt(ctx, a)
 	}
 	return l, err
 }
 
-// attempt is one try of acquire, on one session. dead says that its connection was
-// at fault.
-func (ss *sessions) attempt(ctx context.Context, a *driver.Acquisition) (l driver.Lease, dead bool, err error) {
-	s, stands := ss.collect(a)
-	if stands {
+// attempt is one try of acquire, on one session. connLost says that its connection was
+// lost.
+func (ss *sessions) attempt(ctx context.Context, a *driver.Acquisition) (l driver.Lease, connLost bool, err error) {
+	s, waits := ss.collectGrant(a)
+	if waits {
 		return nil, false, &driver.HeldError{}
 	}
 	if s == nil {
-		s = ss.open()
-		s.reads.Store(a.Mode.Kind == driver.Read)
+		s = ss.newSession()
+		s.shared.Store(a.Mode.Kind == driver.Read)
 		got, err := ss.raw.try(ctx, s, a.Key)
 		switch {
 		case err != nil:
-			dead = s.gone()
+			connLost = s.gone()
 			s.discard()
-			return nil, dead, err
+			return nil, connLost, err
 		case !got:
-			if !a.Queue || !ss.stand(ctx, s, a) {
+			if !a.Queue || !ss.enqueue(ctx, s, a) {
 				s.giveBack()
 			}
 			return nil, false, &driver.HeldError{} // the database does not tell for how long
@@ -151,15 +151,15 @@ func (ss *sessions) attempt(ctx context.Context, a *driver.Acquisition) (l drive
 	}
 	l, err = s.takeRow(ctx, a)
 	if err != nil {
-		dead = s.gone()
+		connLost = s.gone()
 		_ = s.free(ctx, a.Key)
-		a.MayBeGranted = false // it stands nowhere: its poller looks at the row
+		a.MayBeGranted = false // it is not in the server's queue: its poller looks at the row
 	}
-	return l, dead, err
+	return l, connLost, err
 }
 
-// free frees the raw lock of key, and gives the connection back; or ends the session, which frees
-// the lock as well. It returns an error if the session was not known to hold it.
+// free frees the raw lock of key, and gives the connection back. If that fails it ends the session,
+// which frees the lock as well, and returns an error: the session may have lost the lock before.
 func (s *session) free(ctx context.Context, key string) error {
 	err := s.sessions.raw.free(ctx, s, key)
 	if err == nil {
@@ -170,8 +170,8 @@ func (s *session) free(ctx context.Context, key string) error {
 	return err
 }
 
-// own notes that acquisition id holds its lock by s, for as long as l lasts.
-func (ss *sessions) own(s *session, id string, l *sessionLease) {
+// setOwner notes that acquisition id holds its lock by s, for as long as l lasts.
+func (ss *sessions) setOwner(s *session, id string, l *sessionLease) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	s.owner, s.lease = id, l
@@ -180,7 +180,7 @@ func (ss *sessions) own(s *session, id string, l *sessionLease) {
 	}
 }
 
-// expire ends the raw lock with the lease: whoever lost that does not release it.
+// expire ends the raw lock with the lease: nobody releases a lease that is lost.
 func (s *session) expire() {
 	s.sessions.mu.Lock()
 	left := s.lease.Deadline().Left()
@@ -196,48 +196,48 @@ func (s *session) expire() {
 // undo frees the raw lock that an acquisition holds, and the place in the server's queue
 // if a gives it up and no later acquisition of its process has taken it over.
 func (ss *sessions) undo(a *driver.Acquisition) {
-	if s := ss.of(a.ID); s != nil {
+	if s := ss.byOwner(a.ID); s != nil {
 		s.discard()
 	}
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	p := ss.places[placeOf(a)]
-	if p != nil && (p.address == a.ID || a.Queue && !a.BegunBefore(p.id)) {
+	if p != nil && (p.waiter == a.ID || a.Queue && !a.BegunBefore(p.id)) {
 		ss.giveUpLocked(p)
 	}
 }
 
 const (
-	// probesAtOnce is how many connections are asked at once. Each costs several
+	// maxProbes is how many connections are asked at once. Each costs several
 	// goroutines meanwhile, of ours, of database/sql and of the driver.
-	probesAtOnce = 8
-	// probeRoom is how long one that does not answer counts among them.
-	probeRoom = 20 * time.Millisecond
+	maxProbes = 8
+	// slowProbe is how long a connection that does not answer counts among them.
+	slowProbe = 20 * time.Millisecond
 )
 
-// probe asks the sessions of leases whether they still hold their locks, and notes in
-// errs what they say. One that does not answer keeps the others waiting for a
-// third of the shortest lease at most, whatever its own is.
-func (ss *sessions) probe(ctx context.Context, leases []driver.Lease, ttls []time.Duration, errs []error) {
-	ctx, cancel := context.WithTimeout(ctx, renewalLimit(slices.Min(ttls)))
+// probeAll asks the sessions of leases whether they still hold their locks, and sets
+// errs. A session that does not answer delays the result by a third of the shortest
+// lease at most.
+func (ss *sessions) probeAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration, errs []error) {
+	ctx, cancel := context.WithTimeout(ctx, renewalTimeout(slices.Min(ttls)))
 	defer cancel()
 	var asking sync.WaitGroup
-	room := make(chan struct{}, probesAtOnce)
+	room := make(chan struct{}, maxProbes)
 	for i, one := range leases {
 		room <- struct{}{}
 		asking.Go(func() {
 			leave := sync.OnceFunc(func() { <-room })
 			defer leave()
-			defer time.AfterFunc(probeRoom, leave).Stop()
-			errs[i] = one.(*sessionLease).holds(ctx)
+			defer time.AfterFunc(slowProbe, leave).Stop()
+			errs[i] = one.(*sessionLease).probe(ctx)
 		})
 	}
 	asking.Wait()
 }
 
-// holds asks the server whether the session still holds the lock. The question outlives
-// ctx, because to take it back would close the connection.
-func (l *sessionLease) holds(ctx context.Context) error {
+// probe asks the server whether the session still holds the lock. The question outlives
+// ctx: to cancel it would close the connection.
+func (l *sessionLease) probe(ctx context.Context) error {
 	answered := make(chan error, 1)
 	if !l.session.backend.life.Go(func(life context.Context) { answered <- l.ask(life) }) {
 		return driver.ErrClosed
@@ -247,7 +247,7 @@ func (l *sessionLease) holds(ctx context.Context) error {
 		return err
 	case <-ctx.Done():
 		err := fmt.Errorf("the lock's connection does not answer: %w", ctx.Err())
-		if l.Deadline().Left() <= 0 { // its session is ended, which waits for an answer too
+		if l.Deadline().Left() <= 0 { // ending its session waits for an answer too
 			err = fmt.Errorf("%w: %w", driver.ErrLost, err)
 		}
 		return err
@@ -257,19 +257,19 @@ func (l *sessionLease) holds(ctx context.Context) error {
 // ask returns driver.ErrLost if the session does not hold the lock any more.
 func (l *sessionLease) ask(ctx context.Context) error {
 	s, b := l.session, l.session.backend
-	ctx = by(ctx, s, max(l.Deadline().Left(), time.Millisecond))
-	r, err := b.attempt(ctx, b.sessions.raw.probe(s, l.key))
+	ctx = via(ctx, s, max(l.Deadline().Left(), time.Millisecond))
+	r, err := b.attempt(ctx, b.sessions.raw.probeStatement(s, l.key))
 	switch {
 	case errors.Is(err, errNotSent), errors.Is(err, errNoAnswer):
 		return fmt.Errorf("%w: its connection has ended: %w", driver.ErrLost, err)
-	case err != nil && b.endedBy(err):
+	case err != nil && b.saysLockGone(err):
 		s.discard()
 		return fmt.Errorf("%w: its session does not hold it any more: %w", driver.ErrLost, err)
 	case err != nil:
 		return err
 	case len(r.rows) != 1 || r.number(0, 0) != 1 || r.number(0, 1) != s.number:
 		if len(r.rows) == 1 && r.number(0, 1) != s.number {
-			b.sessions.checked.Store(false)
+			b.sessions.poolerChecked.Store(false)
 		}
 		s.discard()
 		return fmt.Errorf("%w: session %d does not hold it, as %v", driver.ErrLost, s.number, r.rows)
@@ -277,34 +277,34 @@ func (l *sessionLease) ask(ctx context.Context) error {
 	return nil
 }
 
-// endedBy reports whether err, which a probe was answered with, says that the raw
-// lock is gone: another has it, or the transaction that held it has ended.
-// PostgreSQL ends one at any error, MySQL at a deadlock; and MariaDB says of a row
-// that is locked what it says after a wait.
-func (b *Backend) endedBy(err error) bool {
-	k := b.dialect.judge(err)
-	return k == taken || b.strategy == RowLock && (b.dialect == Postgres || k == passing)
+// saysLockGone reports whether err, the answer to a probe, says that the raw lock is
+// gone: another has it, or the transaction that held it has ended. PostgreSQL ends a
+// transaction at any error, MySQL at a deadlock. MariaDB answers for a locked row as it
+// does after a wait that took too long.
+func (b *Backend) saysLockGone(err error) bool {
+	class := b.dialect.classify(err)
+	return class == rowLocked || b.strategy == RowLock && (b.dialect == Postgres || class == transient)
 }
 
-// rawLock is a lock of the database's own, which a session holds, and which foreign
-// clients know: shared with others, of a session that reads.
+// rawLock is a lock of the database's own, which a session holds and foreign clients
+// know. A session that is shared takes it shared.
 type rawLock interface {
 	// try takes key for s if it is free, and does not wait.
 	try(ctx context.Context, s *session, key string) (bool, error)
-	// wait takes key for s, in the server's queue. It returns an error after standFor.
+	// wait takes key for s, in the server's queue. It returns an error after serverWaitLimit.
 	wait(ctx context.Context, s *session, key string) error
-	// free ends that. It returns driver.ErrLost if the session did not hold it.
+	// free frees key. It returns driver.ErrLost if the session did not hold it.
 	free(ctx context.Context, s *session, key string) error
-	// probe returns the statement that answers with 1, and the number of the
+	// probeStatement returns the statement that answers with 1, and the number of the
 	// session, if s still holds key.
-	probe(s *session, key string) *statement
+	probeStatement(s *session, key string) *statement
 }
 
-// standFor is how long the server keeps a session in its queue. InnoDB goes by
-// innodb_lock_wait_timeout, which is 50 s unless it was set.
-const standFor = 50 * time.Second
+// serverWaitLimit is how long the server keeps a session in its queue. InnoDB uses
+// innodb_lock_wait_timeout instead, which is 50 s unless it was set.
+const serverWaitLimit = 50 * time.Second
 
-// standing is the way of a statement that waits in the server's queue.
-func standing(ctx context.Context, s *session) context.Context {
-	return by(ctx, s, standFor+attemptLimit)
+// viaWaiting is via for a statement that waits in the server's queue.
+func viaWaiting(ctx context.Context, s *session) context.Context {
+	return via(ctx, s, serverWaitLimit+attemptLimit)
 }

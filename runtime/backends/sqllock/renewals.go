@@ -11,27 +11,27 @@ import (
 )
 
 const (
-	// helpersMost is how many connections of db help with renewals of records.
-	helpersMost = 8
-	// renewalsMost is how many of Options.Renewals there are for them, if that has no bound of its own.
-	renewalsMost = 32
-	// helperShare is how many renewals wait for each of them.
-	helperShare = 4
+	// maxHelpers is how many connections of db help with renewals of records.
+	maxHelpers = 8
+	// maxRenewConns is how many connections of Options.Renewals renew records, if it has no bound of its own.
+	maxRenewConns = 32
+	// renewalsPerHelper is how many renewals wait for each connection that helps.
+	renewalsPerHelper = 4
 )
 
-// recordRenewals are those of records, which have a statement each. While many wait they go by more
-// connections than one: by all of Options.Renewals, or else by some of db, and none waits for one of
-// these; with Advisory by none of db.
+// recordRenewals renews records, each by a statement of its own. While many wait it uses more than
+// one connection: all of Options.Renewals, or some of db, though not with Advisory. No renewal waits
+// for db to have a connection.
 type recordRenewals struct {
 	backend *Backend
 
 	mu      sync.Mutex // guards the rest
 	waiting []*renewal
-	queued  map[driver.Lease]*renewal // those that wait
-	works   map[int]bool              // on the connection of renewals, and on those that help
+	byLease map[driver.Lease]*renewal // of waiting
+	working map[int]bool              // which connections work: 0 is that of renewals, the others help
 }
 
-// renewal is that of one record.
+// renewal is a renewal of one record.
 type renewal struct {
 	ctx   context.Context
 	lease driver.Lease
@@ -40,61 +40,61 @@ type renewal struct {
 	done  chan struct{} // closed once err is set
 }
 
-// renew renews l, by the renewal of it that waits already if there is one.
+// renew renews l. If a renewal of l waits already, it shares that.
 func (r *recordRenewals) renew(ctx context.Context, l driver.Lease, ttl time.Duration) error {
 	r.mu.Lock()
-	one := r.queued[l]
-	if one == nil {
-		one = &renewal{lease: l, done: make(chan struct{})}
-		r.queued[l] = one
-		r.waiting = append(r.waiting, one)
+	item := r.byLease[l]
+	if item == nil {
+		item = &renewal{lease: l, done: make(chan struct{})}
+		r.byLease[l] = item
+		r.waiting = append(r.waiting, item)
 	}
-	one.ctx, one.ttl = ctx, max(one.ttl, ttl)
-	helpers := len(r.waiting) / helperShare
-	if r.works[0] { // and may be held up by one
+	item.ctx, item.ttl = ctx, max(item.ttl, ttl)
+	helpers := len(r.waiting) / renewalsPerHelper
+	if r.working[0] { // it may wait for an answer
 		helpers++
 	}
 	for n := range 1 + min(helpers, r.backend.helpers()) {
-		if !r.works[n] {
-			r.works[n] = r.backend.life.Go(func(life context.Context) { r.work(life, n) })
+		if !r.working[n] {
+			r.working[n] = r.backend.life.Go(func(life context.Context) { r.work(life, n) })
 		}
 	}
-	begun := r.works[0]
+	begun := r.working[0]
 	r.mu.Unlock()
 	if !begun {
 		return driver.ErrClosed
 	}
 	select {
-	case <-one.done:
-		return one.err
+	case <-item.done:
+		return item.err
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", errNotSent, ctx.Err())
 	}
 }
 
-// helpers returns how many more connections may help: all of Options.Renewals, or less than half of db.
-// Those who write to a file take turns, and locks of sessions need db's.
+// helpers returns how many more connections may help: all of Options.Renewals, or less than half of
+// those of db. None help on SQLite, whose writers take turns; the locks of sessions need those of db.
 func (b *Backend) helpers() int {
-	own, isPool := b.renewals.(pool)
+	own, isPool := b.renewConns.(pool)
 	switch most := b.db.Stats().MaxOpenConnections; {
 	case b.dialect == SQLite:
 		return 0
 	case isPool:
-		return cmp.Or(own.db.Stats().MaxOpenConnections, renewalsMost) - 1
+		return cmp.Or(own.db.Stats().MaxOpenConnections, maxRenewConns) - 1
 	case b.sessions != nil:
 		return 0
 	case most == 0:
-		return helpersMost
+		return maxHelpers
 	default:
-		return min((most-1)/2, helpersMost)
+		return min((most-1)/2, maxHelpers)
 	}
 }
 
 // work renews what waits by connection n, until nothing does.
 func (r *recordRenewals) work(life context.Context, n int) {
-	from := r.backend.renewals
+	from := r.backend.renewConns
 	if own, isPool := from.(pool); isPool && own.db != r.backend.db {
-		from = hasty{own}
+		from = dialLimited{own}
 	}
 	if _, isOne := from.(*dedicated); isOne && n > 0 {
 		d := r.backend.newDedicated(true, nil)
@@ -105,29 +105,29 @@ func (r *recordRenewals) work(life context.Context, n int) {
 		} else {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			r.works[n] = false
+			r.working[n] = false
 			return
 		}
 	}
-	for one := r.next(n); one != nil; one = r.next(n) {
-		limit := renewalLimit(one.ttl)
-		ctx, cancel := context.WithTimeout(one.ctx, 2*limit) // others wait, and this one is asked for again
-		one.err = one.lease.Renew(by(ctx, from, limit), one.ttl)
+	for item := r.next(n); item != nil; item = r.next(n) {
+		limit := renewalTimeout(item.ttl)
+		ctx, cancel := context.WithTimeout(item.ctx, 2*limit) // others wait, and this one will be asked for again
+		item.err = item.lease.Renew(via(ctx, from, limit), item.ttl)
 		cancel()
-		close(one.done)
+		close(item.done)
 	}
 }
 
-// next returns the first that waits. If there is none, connection n works no more.
+// next returns the first renewal that waits. If there is none, connection n stops working.
 func (r *recordRenewals) next(n int) *renewal {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.waiting) == 0 {
-		r.waiting, r.works[n] = nil, false
+		r.waiting, r.working[n] = nil, false
 		return nil
 	}
-	one := r.waiting[0]
+	item := r.waiting[0]
 	r.waiting = r.waiting[1:]
-	delete(r.queued, one.lease)
-	return one
+	delete(r.byLease, item.lease)
+	return item
 }

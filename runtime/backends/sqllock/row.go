@@ -18,96 +18,96 @@ type row struct {
 	undoneUntil int64
 }
 
-// seen is a row as a look has found it.
-type seen struct {
+// rowView is a row as a look has found it.
+type rowView struct {
 	row
-	there  bool           // there is one
-	beside bool           // another kind of lock is at the key
-	now    int64          // when it was looked at
-	sent   driver.Instant // from before that
+	exists    bool           // there is a row
+	otherKind bool           // another kind of lock is at the key
+	now       int64          // when it was looked at
+	sent      driver.Instant // from before the look was sent
 }
 
 const (
-	// keptFor is how long a lock that is free is kept for each process that is ahead in its
-	// queue, and keptMost how long for all of them, as hundreds may be dead by then.
-	keptFor  = int64(500_000)
-	keptMost = int64(2_000_000)
-	// clockBack is by how much a release is in the future if the clock has gone back since. By
-	// less it may be a clock that was read before a wait for the row.
+	// keepPerWaiter is how long a free lock is kept for each process that is ahead in its
+	// queue, in µs, and maxKeep how long for all of them: hundreds may be dead by then.
+	keepPerWaiter = int64(500_000)
+	maxKeep       = int64(2_000_000)
+	// clockBack is how far in the future a release is, in µs at least, if the clock was set back
+	// since. If it is less, the clock may have been read before a wait for the row.
 	clockBack = int64(5_000_000)
-	// queueMost and undoneMost are how long a queue that another process joins, and all
+	// maxQueue and maxUndone are how long a queue that another process joins, and all
 	// tombstones, are at most, in bytes.
-	queueMost  = 8000
-	undoneMost = 16000
+	maxQueue  = 8000
+	maxUndone = 16000
 )
 
 // ahead returns how many processes are before me in the queue.
-func (r *seen) ahead(me string) int64 {
+func (r *rowView) ahead(me string) int64 {
 	before, _, _ := strings.Cut(r.waiting, me)
-	return int64(len(before) / entryLength)
+	return int64(len(before) / queueEntryLength)
 }
 
-// kept is for how long the lock is kept from me once it is free.
-func (r *seen) kept(me string) int64 { return min(r.ahead(me)*keptFor, keptMost) }
+// keptFrom is how long the lock is kept from me once it is free.
+func (r *rowView) keptFrom(me string) int64 { return min(r.ahead(me)*keepPerWaiter, maxKeep) }
 
-// isTurn reports whether the lock is free for me: since it became free, those that are ahead
-// have let their time go by.
-func (r *seen) isTurn(me string) bool {
+// isTurn reports whether the lock is free for me: it has been free for longer than it is kept for
+// those that are ahead.
+func (r *rowView) isTurn(me string) bool {
 	free := int64(0) // for how long
 	switch {
 	case r.owner != "" || r.expires <= r.now:
 		free = r.now - r.expires
 	case r.expires > r.now+clockBack:
-		free = keptMost
+		free = maxKeep
 	}
-	return free >= r.kept(me)
+	return free >= r.keptFrom(me)
 }
 
 // isHeld reports whether acquisition id holds the lock.
-func (r *seen) isHeld(id string) bool { return r.owner == id && r.expires > r.now }
+func (r *rowView) isHeld(id string) bool { return r.owner == id && r.expires > r.now }
 
 // isUndone reports whether acquisition id is to take nothing.
-func (r *seen) isUndone(id string) bool {
-	return r.undoneUntil > r.now && strings.Contains(r.undone, mark(id))
+func (r *rowView) isUndone(id string) bool {
+	return r.undoneUntil > r.now && strings.Contains(r.undone, tombstoneMark(id))
 }
 
-// heldFor says for how long the lock is held, or kept from me.
-func (r *seen) heldFor(me string) error {
+// heldError says for how long the lock is held, or kept from me.
+func (r *rowView) heldError(me string) error {
 	left := r.expires - r.now
 	if left <= 0 {
-		left += r.kept(me)
+		left += r.keptFrom(me)
 	}
 	return &driver.HeldError{RetryAfter: max(time.Duration(left)*time.Microsecond, time.Millisecond)}
 }
 
 // take gives the lock to a for term µs.
-func (r *seen) take(a *driver.Acquisition, term int64) {
+func (r *rowView) take(a *driver.Acquisition, term int64) {
 	r.owner, r.acquired, r.expires = a.ID, r.now, r.now+term
 	r.version = max(r.version+1, r.now*driver.TokensPerMicrosecond) + int64(a.Tokens) - 1
-	_, r.waiting, _ = strings.Cut(r.waiting, entry(a.ID)) // who was before it let its turn go by
+	_, r.waiting, _ = strings.Cut(r.waiting, queueEntry(a.ID)) // those before it let their turn go by
 	r.forget()
 }
 
 // free frees the lock.
-func (r *seen) free() { r.owner, r.expires = "", min(r.expires, r.now) }
+func (r *rowView) free() { r.owner, r.expires = "", min(r.expires, r.now) }
 
 // leave takes me out of the queue.
-func (r *seen) leave(me string) { r.waiting = strings.Replace(r.waiting, me, "", 1) }
+func (r *rowView) leave(me string) { r.waiting = strings.Replace(r.waiting, me, "", 1) }
 
-// tombstone frees the lock if acquisition id has it, and leaves a tombstone: an attempt of it that
-// is still on its way for so long takes nothing.
-func (r *seen) tombstone(id string, lasts time.Duration) {
+// tombstone frees the lock if acquisition id has it, and leaves a tombstone: for as long as that
+// lasts, a late attempt of the acquisition takes nothing.
+func (r *rowView) tombstone(id string, lasts time.Duration) {
 	if r.owner == id {
 		r.free()
 	}
 	r.forget()
-	r.undone += mark(id)
-	r.undone = r.undone[max(len(r.undone)-undoneMost, 0):]
+	r.undone += tombstoneMark(id)
+	r.undone = r.undone[max(len(r.undone)-maxUndone, 0):]
 	r.undoneUntil = max(r.undoneUntil, r.now+lasts.Microseconds())
 }
 
 // forget drops tombstones that are over.
-func (r *seen) forget() {
+func (r *rowView) forget() {
 	if r.undoneUntil <= r.now {
 		r.undone = ""
 	}

@@ -11,7 +11,7 @@ import (
 
 const at = int64(1_700_000_000_000_000)
 
-var one, two, three = entry("one:1"), entry("two:1"), entry("three:1")
+var one, two, three = queueEntry("one:1"), queueEntry("two:1"), queueEntry("three:1")
 
 // A lock that is free is kept for half a second for each process that is ahead, and for two at
 // most.
@@ -36,12 +36,12 @@ func TestWhoseTurnItIs(t *testing.T) {
 		{"the clock was read before a wait for the row", row{expires: at + 1000, waiting: one + two}, two, false, 0},
 		{"likewise, and nobody waits", row{expires: at + 1000}, two, true, 0},
 	} {
-		r := seen{row: c.r, now: at}
+		r := rowView{row: c.r, now: at}
 		if r.isTurn(c.me) != c.turn {
 			t.Errorf("%s: turn %v", c.says, !c.turn)
 		}
 		var held *driver.HeldError
-		if errors.As(r.heldFor(c.me), &held); c.heldFor > 0 && held.RetryAfter != c.heldFor {
+		if errors.As(r.heldError(c.me), &held); c.heldFor > 0 && held.RetryAfter != c.heldFor {
 			t.Errorf("%s: held for %v", c.says, held.RetryAfter)
 		}
 	}
@@ -51,12 +51,12 @@ func TestWhoseTurnItIs(t *testing.T) {
 // before and not below the clock.
 func TestWhatTakingARowMakesOfIt(t *testing.T) {
 	a := &driver.Acquisition{Key: "k", ID: "two:7", Tokens: 3}
-	r := seen{row: row{expires: at - 1, version: 9, waiting: one + two + three, undone: "|x|", undoneUntil: at}, now: at}
+	r := rowView{row: row{expires: at - 1, version: 9, waiting: one + two + three, undone: "|x|", undoneUntil: at}, now: at}
 	r.take(a, 1000)
 	if want := (row{owner: "two:7", acquired: at, expires: at + 1000, version: 4*at + 2, waiting: three, undoneUntil: at}); r.row != want {
 		t.Errorf("%+v", r.row)
 	}
-	r = seen{row: row{version: 5 * at, undone: "|x|", undoneUntil: at + 1}, now: at}
+	r = rowView{row: row{version: 5 * at, undone: "|x|", undoneUntil: at + 1}, now: at}
 	r.take(a, 1000)
 	if r.version != 5*at+3 || r.undone != "|x|" {
 		t.Errorf("%+v", r.row)
@@ -64,16 +64,16 @@ func TestWhatTakingARowMakesOfIt(t *testing.T) {
 }
 
 func TestTombstones(t *testing.T) {
-	r := seen{row: row{undone: mark("old"), undoneUntil: at}, now: at}
+	r := rowView{row: row{undone: tombstoneMark("old"), undoneUntil: at}, now: at}
 	r.tombstone("a:1", time.Second)
 	r.tombstone("b:1", time.Millisecond)
-	if r.undone != mark("a:1")+mark("b:1") || r.undoneUntil != at+1_000_000 || !r.isUndone("a:1") || r.isUndone("a:") || r.isUndone("old") {
+	if r.undone != tombstoneMark("a:1")+tombstoneMark("b:1") || r.undoneUntil != at+1_000_000 || !r.isUndone("a:1") || r.isUndone("a:") || r.isUndone("old") {
 		t.Errorf("%+v", r.row)
 	}
-	for range undoneMost {
+	for range maxUndone {
 		r.tombstone("c:1", time.Second)
 	}
-	if len(r.undone) != undoneMost || !r.isUndone("c:1") {
+	if len(r.undone) != maxUndone || !r.isUndone("c:1") {
 		t.Errorf("%d bytes", len(r.undone))
 	}
 	if r.now += 1_000_000; r.isUndone("c:1") {
@@ -84,7 +84,7 @@ func TestTombstones(t *testing.T) {
 // A copy of an acquire that came between the release and the tombstone holds nothing.
 func TestTombstoneFreesWhatCameLate(t *testing.T) {
 	for owner, freed := range map[string]bool{"a:1": true, "b:1": false} {
-		r := seen{row: row{owner: owner, expires: at + 1000, version: 7}, now: at}
+		r := rowView{row: row{owner: owner, expires: at + 1000, version: 7}, now: at}
 		r.tombstone("a:1", time.Second)
 		if free := r.owner == "" && r.expires == at; free != freed || r.version != 7 {
 			t.Errorf("%s: %+v", owner, r.row)

@@ -39,32 +39,32 @@ type connector interface {
 	conn(ctx context.Context) (*sql.Conn, error)
 	// done takes one back; broken says that nothing more can be done on it.
 	done(conn *sql.Conn, broken bool)
-	// another reports whether it lends another connection when one is broken.
-	another() bool
+	// redials reports whether it lends another connection when one is broken.
+	redials() bool
 }
 
-// pool lends those of a *sql.DB.
+// pool lends the connections of a *sql.DB.
 type pool struct{ db *sql.DB }
 
 func (p pool) conn(ctx context.Context) (*sql.Conn, error) { return p.db.Conn(ctx) }
 func (p pool) done(conn *sql.Conn, _ bool)                 { _ = conn.Close() } // the pool asks the driver itself
-func (p pool) another() bool                               { return true }
+func (p pool) redials() bool                               { return true }
 
-// hasty lends those of another. A dial that takes too long is given up, and counts as a connection that
-// was lost.
-type hasty struct{ connector }
+// dialLimited lends the connections of another connector. It gives up a dial that takes too long, which
+// counts as a lost connection.
+type dialLimited struct{ connector }
 
-func (h hasty) conn(ctx context.Context) (*sql.Conn, error) {
+func (d dialLimited) conn(ctx context.Context) (*sql.Conn, error) {
 	limited, cancel := context.WithTimeout(ctx, attemptLimit)
 	defer cancel()
-	conn, err := h.connector.conn(limited)
+	conn, err := d.connector.conn(limited)
 	if err != nil && ctx.Err() == nil && limited.Err() != nil {
 		err = fmt.Errorf("%w: %w", sql.ErrConnDone, err)
 	}
 	return conn, err
 }
 
-// bounded lends as many connections of another at once as there is room for, and passes them on to
+// bounded lends a bounded number of connections of another connector at once, and passes them on to
 // those that wait for one. A *sql.DB without limits would dial for each statement.
 type bounded struct {
 	connector
@@ -73,7 +73,7 @@ type bounded struct {
 }
 
 func newBounded(from connector, most int) connector {
-	return bounded{hasty{from}, make(chan struct{}, most), make(chan *sql.Conn)}
+	return bounded{dialLimited{from}, make(chan struct{}, most), make(chan *sql.Conn)}
 }
 
 func (b bounded) conn(ctx context.Context) (*sql.Conn, error) {
@@ -91,8 +91,8 @@ func (b bounded) conn(ctx context.Context) (*sql.Conn, error) {
 	return conn, err
 }
 
-// returnOneIn is how often a connection that others wait for goes back to its pool instead, which
-// ends those that are too old.
+// returnOneIn is how often a connection goes back to its pool although others wait for it: the pool
+// closes those that are too old.
 const returnOneIn = 64
 
 func (b bounded) done(conn *sql.Conn, broken bool) {
@@ -107,35 +107,36 @@ func (b bounded) done(conn *sql.Conn, broken bool) {
 	<-b.room
 }
 
-// way is how the statements of a call go that do not go by the pool: on what connections, and how
-// long an attempt waits for its answer. A context holds it.
-type way struct {
+// route says which connections the statements of a call use in place of the pool, and how long an
+// attempt waits for its answer. A context holds it.
+type route struct {
 	connector
-	limit time.Duration // 0 is attemptLimit
+	timeout time.Duration // 0 is attemptLimit
 }
 
-type wayKey struct{}
+type routeKey struct{}
 
-func by(ctx context.Context, from connector, limit time.Duration) context.Context {
-	return context.WithValue(ctx, wayKey{}, way{from, limit})
+// via returns a context whose statements use connections of from.
+func via(ctx context.Context, from connector, timeout time.Duration) context.Context {
+	return context.WithValue(ctx, routeKey{}, route{from, timeout})
 }
 
-// way returns that of ctx.
-func (b *Backend) way(ctx context.Context) way {
-	if w, ok := ctx.Value(wayKey{}).(way); ok {
-		return w
+// route returns that of ctx.
+func (b *Backend) route(ctx context.Context) route {
+	if r, ok := ctx.Value(routeKey{}).(route); ok {
+		return r
 	}
-	return way{connector: b.pool}
+	return route{connector: b.pool}
 }
 
-// run sends s by the way of ctx, and again as schedule says. unanswered says
-// that some attempt had no answer, so that it may have run, or may yet run, beside
-// the one that was answered.
+// run sends s by the route of ctx, and again as schedule says. unanswered says
+// that some attempt had no answer: it may have run, or may yet run, beside the one
+// that was answered.
 func (b *Backend) run(ctx context.Context, s *statement) (r answer, unanswered bool, err error) {
 	_, unanswered, err = schedule.Send(ctx, func(ctx context.Context) (engine.Outcome, error) {
 		var err error
 		r, err = b.attempt(ctx, s)
-		return b.outcome(err, b.way(ctx).another()), err
+		return b.outcome(err, b.route(ctx).redials()), err
 	})
 	if err == nil {
 		return r, unanswered, nil
@@ -150,22 +151,22 @@ func (b *Backend) run(ctx context.Context, s *statement) (r answer, unanswered b
 	return r, unanswered, err
 }
 
-// outcome is what err, which ended an attempt, leaves open. another says that the next goes on
-// another connection if this one is broken.
-func (b *Backend) outcome(err error, another bool) engine.Outcome {
+// outcome returns what is known of an attempt that ended with err. redials says that the next
+// attempt uses another connection if this one is broken.
+func (b *Backend) outcome(err error, redials bool) engine.Outcome {
 	switch {
 	case err == nil:
 		return engine.Done
 	case errors.Is(err, errNoAnswer):
 		return engine.NoAnswer
 	case errors.Is(err, errNotSent):
-		if isUnsent(err) && another { // a connection that had died in the pool
+		if noConnection(err) && redials { // a connection that had died in the pool
 			return engine.NotSent
 		}
 		return engine.Refused
-	case b.dialect.judge(err) == demoted && another: // which may lead to the primary
+	case b.dialect.classify(err) == readOnly && redials: // which may lead to the primary
 		return engine.NotSent
-	case b.dialect.judge(err) == passing, b.dialect.judge(err) == taken: // after the user's lock_timeout: nothing here is NOWAIT
+	case b.dialect.classify(err) == transient, b.dialect.classify(err) == rowLocked: // after the user's lock_timeout: nothing here is NOWAIT
 		return engine.Later
 	}
 	return engine.Refused
@@ -173,7 +174,7 @@ func (b *Backend) outcome(err error, another bool) engine.Outcome {
 
 var errSlow = fmt.Errorf("it took too long: %w", context.DeadlineExceeded)
 
-// attempt sends s once, by the way of ctx. It returns as soon as ctx ends, though the driver may
+// attempt sends s once, by the route of ctx. It returns as soon as ctx ends, though the driver may
 // not: with errNotSent if s was not sent and will not be, else with errNoAnswer.
 func (b *Backend) attempt(ctx context.Context, s *statement) (answer, error) {
 	if ctx.Err() != nil {
@@ -218,28 +219,28 @@ func (b *Backend) attempt(ctx context.Context, s *statement) (answer, error) {
 
 // send sends s, unless its caller has left by then.
 func (b *Backend) send(ctx context.Context, cancel context.CancelCauseFunc, s *statement, claimed *atomic.Bool) (a answer, err error) {
-	from := b.way(ctx)
+	from := b.route(ctx)
 	conn, err := from.conn(ctx)
 	if err != nil {
-		return a, unreached(err)
+		return a, connectError(err)
 	}
 	if !claimed.CompareAndSwap(false, true) {
 		from.done(conn, false)
 		return a, nil
 	}
-	defer time.AfterFunc(cmp.Or(from.limit, attemptLimit), func() { cancel(errSlow) }).Stop()
+	defer time.AfterFunc(cmp.Or(from.timeout, attemptLimit), func() { cancel(errSlow) }).Stop()
 	sent := driver.Now()
-	a, err = s.on(ctx, conn)
+	a, err = s.runOn(ctx, conn)
 	a.sent = sent
 	broken := err != nil
 	switch {
 	case err == nil:
-	case b.unsent(err):
+	case b.provesUnsent(err):
 		err = fmt.Errorf("%w: %w", errNotSent, err)
-	case b.dialect.judge(err) == silent:
+	case b.dialect.classify(err) == outcomeUnknown:
 		err = fmt.Errorf("%w: %w", errNoAnswer, err)
-	case b.dialect.judge(err) == demoted, b.dialect.judge(err) == manual:
-		if from.another() { // the driver thinks no ill of it, and it may be in a transaction
+	case b.dialect.classify(err) == readOnly, b.dialect.classify(err) == autocommitOff:
+		if from.redials() { // the driver would keep it, and it may be in a transaction
 			discard(conn)
 		}
 	default:
@@ -254,20 +255,20 @@ func (b *Backend) send(ctx context.Context, cancel context.CancelCauseFunc, s *s
 // lends the connection to one statement at a time.
 type dedicated struct {
 	backend *Backend
-	again   bool          // it takes another connection when this one is lost
-	lost    func()        // unless nil, called without mu when the connection is gone
+	redial  bool          // it takes another connection when this one is lost
+	onGone  func()        // unless nil, called without mu when the connection was lost or given back
 	inUse   chan struct{} // a semaphore of one statement
 
-	mu    sync.Mutex // guards the rest
-	taken bool       // out of the pool
-	open  *sql.Conn  // nil if there is none
+	mu      sync.Mutex // guards the rest
+	used    bool       // it has had a connection
+	current *sql.Conn  // nil if it has none
 }
 
-func (b *Backend) newDedicated(again bool, lost func()) *dedicated {
-	return &dedicated{backend: b, again: again, lost: lost, inUse: make(chan struct{}, 1)}
+func (b *Backend) newDedicated(redial bool, onGone func()) *dedicated {
+	return &dedicated{backend: b, redial: redial, onGone: onGone, inUse: make(chan struct{}, 1)}
 }
 
-func (d *dedicated) another() bool { return d.again }
+func (d *dedicated) redials() bool { return d.redial }
 
 func (d *dedicated) conn(ctx context.Context) (*sql.Conn, error) {
 	select {
@@ -276,14 +277,14 @@ func (d *dedicated) conn(ctx context.Context) (*sql.Conn, error) {
 		return nil, ctx.Err()
 	}
 	d.mu.Lock()
-	conn, dials := d.open, d.again || !d.taken
+	conn, dials := d.current, d.redial || !d.used
 	d.mu.Unlock()
 	if conn != nil {
 		return conn, nil
 	}
 	from, err := connector(pool{d.backend.db}), sql.ErrConnDone
-	if d.again { // others wait for it too
-		from = hasty{from}
+	if d.redial { // it is shared: others wait for it too
+		from = dialLimited{from}
 	}
 	if dials {
 		conn, err = from.conn(ctx)
@@ -294,29 +295,29 @@ func (d *dedicated) conn(ctx context.Context) (*sql.Conn, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.taken && !d.again { // it was discarded meanwhile
+	if d.used && !d.redial { // it was discarded meanwhile
 		_ = conn.Close()
 		<-d.inUse
 		return nil, sql.ErrConnDone
 	}
-	d.open, d.taken = conn, true
+	d.current, d.used = conn, true
 	return conn, nil
 }
 
 func (d *dedicated) done(_ *sql.Conn, broken bool) {
 	if broken {
-		if conn := d.take(); conn != nil {
-			d.end(conn)
+		if conn := d.detach(); conn != nil {
+			d.unlockAndDiscard(conn)
 		}
 	}
 	<-d.inUse
 }
 
-// end is discard, of a session that has freed its advisory locks: what the driver closes may go back to
-// a pool of its own (OpenDBFromPool of pgx), which keeps the session. Behind a pooler the session may be
-// another's.
-func (d *dedicated) end(conn *sql.Conn) {
-	if b := d.backend; b.dialect == Postgres && b.strategy == Advisory && b.sessions.checked.Load() {
+// unlockAndDiscard frees the session's advisory locks before it discards the connection: a connection
+// that the driver closes may go back to a pool of the driver's own (OpenDBFromPool of pgx), which keeps
+// the session. It frees nothing behind a pooler, where the session may be another's.
+func (d *dedicated) unlockAndDiscard(conn *sql.Conn) {
+	if b := d.backend; b.dialect == Postgres && b.strategy == Advisory && b.sessions.poolerChecked.Load() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		_, _ = conn.ExecContext(ctx, "SELECT pg_advisory_unlock_all()")
@@ -328,41 +329,41 @@ func (d *dedicated) end(conn *sql.Conn) {
 func (d *dedicated) gone() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.taken && d.open == nil
+	return d.used && d.current == nil
 }
 
-// take removes the connection from d.
-func (d *dedicated) take() *sql.Conn {
+// detach removes the connection from d, and returns it.
+func (d *dedicated) detach() *sql.Conn {
 	d.mu.Lock()
-	conn := d.open
-	d.open, d.taken = nil, true
+	conn := d.current
+	d.current, d.used = nil, true
 	d.mu.Unlock()
-	if d.lost != nil {
-		d.lost()
+	if d.onGone != nil {
+		d.onGone()
 	}
 	return conn
 }
 
-// discard ends the connection, and with it frees what its session holds. A
-// statement that is under way is waited for, beside: a *sql.Conn that is closed just
-// as a statement begins on it panics.
+// discard closes the connection, which frees what its session holds. It waits in the
+// background for a statement that is under way: a *sql.Conn that is closed just as a
+// statement begins on it panics.
 func (d *dedicated) discard() {
-	conn := d.take()
+	conn := d.detach()
 	if conn == nil {
 		return
 	}
 	end := func(context.Context) {
 		d.inUse <- struct{}{}
 		defer func() { <-d.inUse }()
-		d.end(conn)
+		d.unlockAndDiscard(conn)
 	}
 	if !d.backend.life.Go(end) {
 		end(nil)
 	}
 }
 
-// giveBack returns the connection, whose session holds nothing, to the pool; or
-// discards it if a statement is under way on it still, for which Close would wait.
+// giveBack returns the connection, whose session holds nothing, to the pool. It
+// discards one on which a statement is still under way: Close would wait for it.
 func (d *dedicated) giveBack() {
 	select {
 	case d.inUse <- struct{}{}:
@@ -371,7 +372,7 @@ func (d *dedicated) giveBack() {
 		d.discard()
 		return
 	}
-	if conn := d.take(); conn != nil {
+	if conn := d.detach(); conn != nil {
 		_ = conn.Close() // no I/O: the pool looks at it when it lends it again
 	}
 }

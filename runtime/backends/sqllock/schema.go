@@ -51,8 +51,8 @@ func (b *Backend) tables(and string) string {
 //
 // The third, for strategy RowLock, has a row for each key to be locked.
 //
-// Rows that are no longer needed are removed after a while. A process of strategy
-// RowLock that removes one removes that of its third table with it; others leave it.
+// The Backend removes rows that are no longer needed after a while. A process of strategy
+// RowLock removes the row of its third table as well; others leave it.
 func (b *Backend) DDL() string {
 	types := map[Dialect][]string{ // name, owner, numbers, waiting, undone; options; records
 		MySQL: {"VARBINARY(1024)", "VARBINARY(128)", "BIGINT", "VARBINARY(8192)", "VARBINARY(16384)", " ENGINE=InnoDB ROW_FORMAT=DYNAMIC", "MEDIUMBLOB"},
@@ -85,20 +85,20 @@ func (b *Backend) Migrate(ctx context.Context) error {
 	for statementText := range strings.SplitSeq(strings.TrimSpace(b.DDL()), ";\n") {
 		s := &statement{text: strings.TrimSuffix(statementText, ";")}
 		table, _, _ := strings.Cut(strings.TrimPrefix(s.text, createTable), " ")
-		// IF NOT EXISTS would make one in the first schema of the search path beside that of another.
+		// IF NOT EXISTS would make a second one if the table is in a later schema of the search path.
 		if _, _, err := b.run(ctx, &statement{text: "SELECT 1 FROM " + table + " WHERE 1 = 0"}); err == nil {
 			continue
 		}
 		_, _, err := b.run(ctx, s)
-		// IF NOT EXISTS of two sessions at once: one finds the name taken, until the other has committed.
+		// If two sessions create the table at once, one finds the name taken until the other has committed.
 		for range 10 {
-			if c := code(err); b.dialect != Postgres || c != "23505" && c != "42P07" && c != "42710" {
+			if c := errorCode(err); b.dialect != Postgres || c != "23505" && c != "42P07" && c != "42710" {
 				break
 			}
 			_, _, err = b.run(ctx, s)
 		}
 		switch {
-		case b.dialect.judge(err) == denied: // another user may run it
+		case b.dialect.classify(err) == accessDenied: // another user may run it
 			return fmt.Errorf("sqllock: migrate: %w\n\n%s", err, b.DDL())
 		case err != nil:
 			return fmt.Errorf("sqllock: migrate: %w", err)
@@ -115,21 +115,21 @@ const (
 	// statement that read the clock before could still wait for the row, so that
 	// the clock has passed its tokens for everybody.
 	purgeIdle = 10 * time.Minute
-	// leastIdle is the least that Purge takes: that of statements that are answered.
-	// After one that is not, a tombstone keeps the row while it may yet arrive.
-	leastIdle = attemptLimit + time.Second
+	// minIdle is the least that Purge takes: a statement that is answered takes no longer.
+	// After one without an answer a tombstone keeps the row while it may yet arrive.
+	minIdle = attemptLimit + time.Second
 	// purgeBatch is how many are removed at a time.
 	purgeBatch = 500
 )
 
-// purgeNowAndThen purges beside, once a minute or so.
-func (b *Backend) purgeNowAndThen() {
-	now, last := int64(time.Since(started)), b.purged.Load()
+// purgeIfDue purges in the background, once a minute or so.
+func (b *Backend) purgeIfDue() {
+	now, last := int64(time.Since(processStart)), b.lastPurge.Load()
 	if last == 0 { // not at once: processes that start together part
-		b.purged.CompareAndSwap(0, now-int64(rand.N(purgeEvery)))
+		b.lastPurge.CompareAndSwap(0, now-int64(rand.N(purgeEvery)))
 		return
 	}
-	if now-last < int64(purgeEvery) || !b.purged.CompareAndSwap(last, now) {
+	if now-last < int64(purgeEvery) || !b.lastPurge.CompareAndSwap(last, now) {
 		return
 	}
 	b.life.Go(func(ctx context.Context) {
@@ -144,8 +144,8 @@ func (b *Backend) purgeNowAndThen() {
 // as long as its last token is not below what the clock would yield. It returns how
 // many rows of locks it removed, of all kinds.
 func (b *Backend) Purge(ctx context.Context, idle time.Duration) (removed int, err error) {
-	if idle < leastIdle {
-		return 0, fmt.Errorf("%w: Purge of rows idle for %v; it takes %v at least", driver.ErrInvalid, idle, leastIdle)
+	if idle < minIdle {
+		return 0, fmt.Errorf("%w: Purge of rows idle for %v; it takes %v at least", driver.ErrInvalid, idle, minIdle)
 	}
 	const unused = " l.expires < {clock} - {idle} AND l.undone_until < {clock} AND l.version < ({clock} - {idle}) * 4"
 	removed, err = b.purge(ctx, "{table}", unused, idle)
@@ -162,7 +162,7 @@ func (b *Backend) purge(ctx context.Context, table, unused string, idle time.Dur
 	find := "SELECT l.name FROM " + table + " AS l WHERE" + unused + fmt.Sprintf(" LIMIT %d", purgeBatch)
 	for {
 		v := values{"idle": idle.Microseconds()}
-		found, err := b.scan(ctx, b.sql.one(find, v))
+		found, err := b.scan(ctx, b.sql.statement(find, v))
 		n := len(found.rows)
 		if err != nil || n == 0 {
 			return removed, err
@@ -170,15 +170,15 @@ func (b *Backend) purge(ctx context.Context, table, unused string, idle time.Dur
 		for i, row := range found.rows {
 			name := []byte(row[0])
 			if b.strategy == RowLock {
-				if err := (rowLock{b}).drop(ctx, b.sessions.open(), name); err != nil {
+				if err := (rowLock{b}).drop(ctx, b.sessions.newSession(), name); err != nil {
 					return removed, err
 				}
 			}
 			v[fmt.Sprint("key", i)] = name
 		}
 		// By key, so that no row is locked that stays; and they may be in use by now.
-		drop := b.dialect.compile("{delete} FROM "+table+" AS l WHERE l.name IN ({keys}) AND"+unused, b.sql.numbered(n))
-		r, _, err := b.run(ctx, drop.with(v))
+		drop := b.dialect.compile("{delete} FROM "+table+" AS l WHERE l.name IN ({keys}) AND"+unused, b.sql.batchMacros(n))
+		r, _, err := b.run(ctx, drop.bind(v))
 		if err != nil {
 			return removed, err
 		}

@@ -15,117 +15,115 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// What a Locker takes or frees for one call goes in one statement for each batch of keys, which
-// takes what is plainly free. All else is asked for as a lock by itself. DESIGN.md tells what
-// undoes each.
+// AcquireAll and ReleaseAll send one statement for each batch of keys. It takes those that are free
+// and that nobody waits for; any other key is acquired by itself. DESIGN.md tells what undoes each.
 //
-// A statement locks rows in the order of their names. One that the database ends because
-// of a deadlock all the same, with a purge, has changed nothing, and is sent again.
+// A statement locks rows in the order of their names. If the database ends one because of a deadlock
+// all the same, with a purge, it has changed nothing and is sent again.
 
-// wanted is one of several locks, and what its caller is to be told: neither a lease nor an
-// error if its row was not plainly free.
-type wanted struct {
+// acquireItem is one acquisition of a batch and its result, which is neither a lease nor an error
+// if its row was held or waited for.
+type acquireItem struct {
 	*driver.Acquisition
-	tried bool // a statement was to take it
+	tried bool // by a statement
 	lease driver.Lease
 	err   error
 }
 
 // AcquireAll implements [driver.BatchAcquirer].
 func (b *Backend) AcquireAll(ctx context.Context, as []*driver.Acquisition) ([]driver.Lease, []error) {
-	all := make([]*wanted, len(as))
-	var rows []*wanted
+	all := make([]*acquireItem, len(as))
+	var rows []*acquireItem
 	for i, a := range as {
-		all[i] = &wanted{Acquisition: a}
-		if b.strategy == Table && check(a) == nil && a.Mode.Kind == 0 && !a.Queue {
+		all[i] = &acquireItem{Acquisition: a}
+		if b.strategy == Table && checkAcquisition(a) == nil && a.Mode.Kind == 0 && !a.Queue {
 			rows = append(rows, all[i])
 		}
 	}
-	b.prepareRenewals()
-	b.purgeNowAndThen()
-	b.takeBatches(ctx, rows)
+	b.connectRenewals()
+	b.purgeIfDue()
+	b.acquireBatches(ctx, rows)
 	leases, errs := make([]driver.Lease, len(as)), make([]error, len(as))
 	refused := false
-	for i, one := range all {
+	for i, item := range all {
 		switch {
-		case one.lease != nil || one.err != nil:
-		case refused: // the caller would give it back
-			one.err = &driver.HeldError{RetryAfter: time.Millisecond}
-		case one.tried:
-			one.lease, one.err = b.takeSeen(ctx, one.Acquisition)
-			one.err = indeterminate(one.Acquisition, one.err)
+		case item.lease != nil || item.err != nil:
+		case refused: // the caller would release it
+			item.err = &driver.HeldError{RetryAfter: time.Millisecond}
+		case item.tried:
+			item.lease, item.err = b.takeAfterLook(ctx, item.Acquisition)
+			item.err = indeterminate(item.Acquisition, item.err)
 		default:
-			one.lease, one.err = b.Acquire(ctx, one.Acquisition)
+			item.lease, item.err = b.Acquire(ctx, item.Acquisition)
 		}
-		leases[i], errs[i] = one.lease, one.err
-		refused = refused || one.err != nil
+		leases[i], errs[i] = item.lease, item.err
+		refused = refused || item.err != nil
 	}
 	return leases, errs
 }
 
-// takeBatches takes those of all whose rows are free.
-func (b *Backend) takeBatches(ctx context.Context, all []*wanted) {
-	order := func(x, y *wanted) int { return cmp.Or(cmp.Compare(x.TTL, y.TTL), cmp.Compare(x.Tokens, y.Tokens)) }
-	slices.SortFunc(all, func(x, y *wanted) int { return cmp.Or(order(x, y), strings.Compare(x.Key, y.Key)) })
+// acquireBatches takes those of all whose rows are free and that nobody waits for.
+func (b *Backend) acquireBatches(ctx context.Context, all []*acquireItem) {
+	order := func(x, y *acquireItem) int { return cmp.Or(cmp.Compare(x.TTL, y.TTL), cmp.Compare(x.Tokens, y.Tokens)) }
+	slices.SortFunc(all, func(x, y *acquireItem) int { return cmp.Or(order(x, y), strings.Compare(x.Key, y.Key)) })
 	// Two Lockers may ask for one key, which no statement can take twice.
-	all = slices.CompactFunc(all, func(x, y *wanted) bool { return order(x, y) == 0 && x.Key == y.Key })
-	inBatches(all, func(x, y *wanted) bool { return order(x, y) == 0 }, func(part []*wanted) { b.takeFree(ctx, part) })
+	all = slices.CompactFunc(all, func(x, y *acquireItem) bool { return order(x, y) == 0 && x.Key == y.Key })
+	inBatches(all, func(x, y *acquireItem) bool { return order(x, y) == 0 }, func(part []*acquireItem) { b.takeFree(ctx, part) })
 }
 
 // takeFree takes those of part whose rows are free and that nobody waits for, by one statement.
-func (b *Backend) takeFree(ctx context.Context, part []*wanted) {
-	v := values{"ttl": b.dialect.term(part[0].TTL), "n": int64(part[0].Tokens), "instant": time.Now().UnixMicro()}
-	for i, one := range part {
-		v.lock(i, one.Key, one.ID)
+func (b *Backend) takeFree(ctx context.Context, part []*acquireItem) {
+	v := values{"ttl": b.dialect.leaseMicros(part[0].TTL), "n": int64(part[0].Tokens), "instant": time.Now().UnixMicro()}
+	for i, item := range part {
+		v.lock(i, item.Key, item.ID)
 	}
-	r, unanswered, err := b.run(ctx, b.sql.several("take.sql", len(part), v))
-	took := numbered(r)
+	r, unanswered, err := b.run(ctx, b.sql.batch("take.sql", len(part), v))
+	took := tokensByNumber(r)
 	if err == nil && !unanswered && b.dialect == MySQL {
 		var asked error
-		took, asked = b.tookMySQL(ctx, r, v, len(part))
+		took, asked = b.takenOnMySQL(ctx, r, v, len(part))
 		unanswered = asked != nil // then a look at each tells
 	}
-	for i, one := range part {
-		one.tried, one.err = true, err
-		one.MayHaveRun = one.MayHaveRun || unanswered
+	for i, item := range part {
+		item.tried, item.err = true, err
+		item.MayHaveRun = item.MayHaveRun || unanswered
 		// After an attempt without an answer, took is without what that took.
 		if version, ok := took[int64(i)]; ok && err == nil && !unanswered {
-			one.lease = b.newLease(one.Acquisition, version, r.sent)
+			item.lease = b.newLease(item.Acquisition, version, r.sent)
 		}
 	}
 }
 
-// numbered returns the highest tokens of locks by their numbers, as a statement on several has
-// answered.
-func numbered(said answer) map[int64]int64 {
+// tokensByNumber returns the highest tokens of locks by their numbers in the batch that reply is for.
+func tokensByNumber(reply answer) map[int64]int64 {
 	all := map[int64]int64{}
-	for i := range said.rows {
-		if n := said.number(i, 0); n >= 0 {
-			all[n] = said.number(i, 1)
+	for i := range reply.rows {
+		if n := reply.number(i, 0); n >= 0 {
+			all[n] = reply.number(i, 1)
 		}
 	}
 	return all
 }
 
-// tookMySQL returns the numbers and the highest tokens of those of n locks that the statement
-// with answer r took.
-func (b *Backend) tookMySQL(ctx context.Context, r answer, v values, n int) (map[int64]int64, error) {
+// takenOnMySQL returns the numbers and the highest tokens of those of n locks that a statement took
+// which was answered by r.
+func (b *Backend) takenOnMySQL(ctx context.Context, r answer, v values, n int) (map[int64]int64, error) {
 	took := map[int64]int64{}
 	switch {
-	case r.affected == 0, n == 1 && r.insertID < leastToken:
-	case n == 1, r.insertID >= leastToken && r.affected == int64(2*n):
+	case r.affected == 0, n == 1 && r.insertID < minToken:
+	case n == 1, r.insertID >= minToken && r.affected == int64(2*n):
 		for i := range int64(n) {
 			took[i] = r.insertID
 		}
 	default:
-		told, _, err := b.run(ctx, b.sql.several("owned.sql", n, v))
-		return numbered(told), err
+		owned, _, err := b.run(ctx, b.sql.batch("owned.sql", n, v))
+		return tokensByNumber(owned), err
 	}
 	return took, nil
 }
 
-// freeing is one lease to be released with others, and what its caller is to be told.
-type freeing struct {
+// releaseItem is one lease of a batch to be released, and where its error goes.
+type releaseItem struct {
 	*lease
 	last uint64
 	err  *error
@@ -134,83 +132,83 @@ type freeing struct {
 // ReleaseAll implements [driver.BatchReleaser].
 func (b *Backend) ReleaseAll(ctx context.Context, leases []driver.Lease, lasts []uint64) []error {
 	errs := make([]error, len(leases))
-	var rows []freeing
-	for i, one := range leases {
-		if l, ok := one.(*lease); ok && l.isPlain() {
-			rows = append(rows, freeing{l, lasts[i], &errs[i]})
+	var rows []releaseItem
+	for i, held := range leases {
+		if l, ok := held.(*lease); ok && l.batchable() {
+			rows = append(rows, releaseItem{l, lasts[i], &errs[i]})
 		} else {
-			errs[i] = one.Release(ctx, lasts[i])
+			errs[i] = held.Release(ctx, lasts[i])
 		}
 	}
-	b.free(ctx, rows)
+	b.releaseBatches(ctx, rows)
 	return errs
 }
 
-// free frees the rows of all.
-func (b *Backend) free(ctx context.Context, all []freeing) {
-	slices.SortFunc(all, func(x, y freeing) int { return strings.Compare(x.key, y.key) })
-	inBatches(all, func(_, _ freeing) bool { return true }, func(part []freeing) { b.freeRows(ctx, part) })
+// releaseBatches frees the rows of all.
+func (b *Backend) releaseBatches(ctx context.Context, all []releaseItem) {
+	slices.SortFunc(all, func(x, y releaseItem) int { return strings.Compare(x.key, y.key) })
+	inBatches(all, func(_, _ releaseItem) bool { return true }, func(part []releaseItem) { b.releaseRows(ctx, part) })
 }
 
-// freeRows frees the rows of part, by one statement.
-func (b *Backend) freeRows(ctx context.Context, part []freeing) {
+// releaseRows frees the rows of part, by one statement.
+func (b *Backend) releaseRows(ctx context.Context, part []releaseItem) {
 	v := values{}
-	for i, one := range part {
-		v.lock(i, one.key, one.id)
-		v[fmt.Sprint("last", i)] = int64(one.last)
+	for i, item := range part {
+		v.lock(i, item.key, item.id)
+		v[fmt.Sprint("last", i)] = int64(item.last)
 	}
-	r, unanswered, err := b.run(ctx, b.sql.several("release.sql", len(part), v))
+	r, unanswered, err := b.run(ctx, b.sql.batch("release.sql", len(part), v))
 	if err == nil && !unanswered && r.changed() < len(part) {
-		err = b.tellLost(ctx, part)
+		err = b.markLost(ctx, part)
 		unanswered = err != nil
 	}
-	for _, one := range part {
-		// If there is an answer nevertheless, an attempt before it may have freed the rest. A session
-		// that is gone has lost its lock: a row that is not ours is a loss then.
-		if unanswered && b.way(ctx).another() {
-			one.freed.Store(true)
+	for _, item := range part {
+		// An earlier attempt may have freed what the answered one did not find. Not on a session's
+		// connection: a session that is gone has lost its lock, and then a row that is not ours is lost.
+		if unanswered && b.route(ctx).redials() {
+			item.mayBeFreed.Store(true)
 		}
-		*one.err = cmp.Or(err, *one.err)
+		*item.err = cmp.Or(err, *item.err)
 	}
 }
 
-// tellLost tells which of part were lost before they were to be released. Each is, unless its
-// row stands as the release has left it, or it was released before. One that another process
-// has taken since then can't be told from those, and is told to be lost with them.
-func (b *Backend) tellLost(ctx context.Context, part []freeing) error {
-	for _, one := range part {
-		if one.freed.Load() {
+// markLost sets driver.ErrLost for those of part that were lost before the release: each whose row is
+// not as the release leaves it, unless an earlier release may have freed it. One that another process
+// has taken since the release counts as lost too, since its row looks the same.
+func (b *Backend) markLost(ctx context.Context, part []releaseItem) error {
+	for _, item := range part {
+		if item.mayBeFreed.Load() {
 			continue
 		}
 		if len(part) > 1 {
-			r, err := b.look(ctx, one.key)
+			r, err := b.look(ctx, item.key)
 			if err != nil {
 				return err
 			}
-			if r.owner == "" && r.version == int64(one.last) {
+			if r.owner == "" && r.version == int64(item.last) {
 				continue
 			}
 		}
-		*one.err = driver.ErrLost
+		*item.err = driver.ErrLost
 	}
 	return nil
 }
 
 const (
-	// aloneMost is how many calls of one sort go by themselves. Batches of fewer calls cost
+	// maxAlone is how many acquires, and how many releases, go by themselves. Batches of fewer calls cost
 	// more than they save.
-	aloneMost = 8
-	// batchesMost is how many batches of calls are under way beside these: more would make
+	maxAlone = 8
+	// maxBatches is how many batches are under way beside these: more would make
 	// batches smaller, fewer would have callers wait for a round trip of others.
-	batchesMost = 4
-	// singlesMost is how many calls go by themselves at once after a batch that failed. A *sql.DB
+	maxBatches = 4
+	// maxAfterFailure is how many acquires of failed batches are tried by themselves at once. A *sql.DB
 	// without limits would dial for each.
-	singlesMost = aloneMost * batchesMost
+	maxAfterFailure = maxAlone * maxBatches
 )
 
-// combiner has calls of concurrent goroutines share statements and commits, once there are
+// batcher has calls of concurrent goroutines share statements and commits, once there are
 // many: DESIGN.md has the states of a call. bench/README.md says what that gains.
-type combiner[T any] struct {
+type batcher[T any] struct {
 	life *engine.Life
 	run  func(ctx context.Context, calls []T) // sends calls together, and returns when they are done
 
@@ -225,55 +223,55 @@ type call[T any] struct {
 	done  chan struct{}
 }
 
-// goAlone reports whether a call goes by itself. Then wentAlone is to be called.
-func (c *combiner[T]) goAlone() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.alone >= aloneMost || c.batches > 0 {
+// goAlone reports whether a call goes by itself: then it calls doneAlone at its end.
+func (b *batcher[T]) goAlone() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.alone >= maxAlone || b.batches > 0 {
 		return false
 	}
-	c.alone++
+	b.alone++
 	return true
 }
 
-func (c *combiner[T]) wentAlone() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.alone--
+func (b *batcher[T]) doneAlone() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.alone--
 }
 
-// do has value sent with others. It returns nil when that is done. Else it is not to be read:
-// errNotSent says that it will not be sent, errNoAnswer that nobody waits for the answer.
-func (c *combiner[T]) do(ctx context.Context, value T) error {
-	one := &call[T]{value: value, done: make(chan struct{})}
-	c.mu.Lock()
-	c.waiting = append(c.waiting, one)
-	if c.batches < batchesMost && c.life.Go(c.work) {
-		c.batches++
+// do sends value in a batch. It returns nil once that is done. After an error the caller must not
+// read value: errNotSent says that it will not be sent, errNoAnswer that it is still under way.
+func (b *batcher[T]) do(ctx context.Context, value T) error {
+	pending := &call[T]{value: value, done: make(chan struct{})}
+	b.mu.Lock()
+	b.waiting = append(b.waiting, pending)
+	if b.batches < maxBatches && b.life.Go(b.work) {
+		b.batches++
 	}
-	begun := c.batches > 0
-	c.mu.Unlock()
+	begun := b.batches > 0
+	b.mu.Unlock()
 	if !begun {
 		return fmt.Errorf("%w: %w", errNotSent, driver.ErrClosed)
 	}
 	select {
-	case <-one.done:
+	case <-pending.done:
 		return nil
 	case <-ctx.Done():
 	}
-	c.mu.Lock()
-	waits := slices.Index(c.waiting, one)
+	b.mu.Lock()
+	waits := slices.Index(b.waiting, pending)
 	if waits >= 0 {
-		c.waiting = slices.Delete(c.waiting, waits, waits+1)
+		b.waiting = slices.Delete(b.waiting, waits, waits+1)
 	}
-	c.mu.Unlock()
+	b.mu.Unlock()
 	if waits >= 0 {
 		return fmt.Errorf("%w: %w", errNotSent, ctx.Err())
 	}
 	grace := time.NewTimer(answerGrace)
 	defer grace.Stop()
 	select {
-	case <-one.done:
+	case <-pending.done:
 		return nil
 	case <-grace.C:
 		return fmt.Errorf("%w: %w: %w", driver.ErrIndeterminate, errNoAnswer, ctx.Err())
@@ -281,74 +279,74 @@ func (c *combiner[T]) do(ctx context.Context, value T) error {
 }
 
 // work sends batches until no call waits.
-func (c *combiner[T]) work(ctx context.Context) {
-	for calls := c.next(); len(calls) > 0; calls = c.next() {
+func (b *batcher[T]) work(ctx context.Context) {
+	for calls := b.next(); len(calls) > 0; calls = b.next() {
 		values := make([]T, len(calls))
-		for i, one := range calls {
-			values[i] = one.value
+		for i, pending := range calls {
+			values[i] = pending.value
 		}
 		limited, cancel := context.WithTimeout(ctx, attemptLimit) // a dial may hang for minutes
-		c.run(limited, values)
+		b.run(limited, values)
 		cancel()
-		for _, one := range calls {
-			close(one.done)
+		for _, pending := range calls {
+			close(pending.done)
 		}
 	}
 }
 
-// next returns the calls of the next batch. Their number is a power of two, so that there
-// are few statements for a driver to prepare. If there are none the batch is over.
-func (c *combiner[T]) next() []*call[T] {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.waiting) == 0 {
-		c.waiting = nil
-		c.batches--
+// next returns the calls of the next batch, or ends the goroutine's batch if there are none. Their
+// number is a power of two, so that a driver has few statements to prepare.
+func (b *batcher[T]) next() []*call[T] {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.waiting) == 0 {
+		b.waiting = nil
+		b.batches--
 		return nil
 	}
-	n := 1 << (bits.Len(uint(min(len(c.waiting), batch))) - 1)
-	calls := c.waiting[:n:n]
-	c.waiting = c.waiting[n:]
+	n := 1 << (bits.Len(uint(min(len(b.waiting), batchSize))) - 1)
+	calls := b.waiting[:n:n]
+	b.waiting = b.waiting[n:]
 	return calls
 }
 
-// takeTogether asks for the lock of a with others, and then by itself if its row was not plainly
-// free.
-func (b *Backend) takeTogether(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
-	own := *a // who leaves shares nothing with the batch
-	one := &wanted{Acquisition: &own}
-	if err := b.takes.do(ctx, one); err != nil {
+// acquireBatched asks for the lock of a in a batch, and then by itself if its row was held or
+// waited for.
+func (b *Backend) acquireBatched(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
+	own := *a // a caller that leaves shares nothing with the batch
+	item := &acquireItem{Acquisition: &own}
+	if err := b.acquires.do(ctx, item); err != nil {
 		a.MayHaveRun = a.MayHaveRun || errors.Is(err, errNoAnswer)
 		return nil, err
 	}
 	a.MayHaveRun = own.MayHaveRun
-	if one.lease != nil {
-		return one.lease, nil
+	if item.lease != nil {
+		return item.lease, nil
 	}
-	if one.err != nil || a.MayHaveRun {
+	if item.err != nil || a.MayHaveRun {
 		select {
-		case b.singles <- struct{}{}:
-			defer func() { <-b.singles }()
+		case b.afterFailure <- struct{}{}:
+			defer func() { <-b.afterFailure }()
 		case <-ctx.Done():
 			return nil, fmt.Errorf("%w: %w", errNotSent, ctx.Err())
 		}
 	}
-	if one.err != nil && !a.MayHaveRun { // the database refused all, perhaps because of another; or there was no connection yet
+	if item.err != nil && !a.MayHaveRun { // the database refused all, perhaps because of another; or there was no connection yet
 		return b.takeRow(ctx, a)
 	}
-	return b.takeSeen(ctx, a)
+	return b.takeAfterLook(ctx, a)
 }
 
-// releaseTogether frees l with others. errNotSent says that it may yet go by itself, unless ctx
-// has ended.
-func (l *lease) releaseTogether(ctx context.Context, last uint64) error {
+// releaseBatched frees l in a batch. After errNotSent it can be released by itself, unless ctx has
+// ended.
+func (l *lease) releaseBatched(ctx context.Context, last uint64) error {
 	var answer error
-	err := l.backend.frees.do(ctx, freeing{l, last, &answer})
+	err := l.backend.releases.do(ctx, releaseItem{l, last, &answer})
 	switch {
 	case err == nil:
 		return answer
 	case errors.Is(err, errNoAnswer):
-		l.freed.Store(true)
+		l.mayBeFreed.Store(true)
 	}
 	return err
 }

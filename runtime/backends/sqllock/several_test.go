@@ -11,34 +11,34 @@ import (
 )
 
 // stuck is a combiner whose batches end when go on is closed.
-func stuck(t *testing.T) (c *combiner[int], batches func() [][]int, goOn chan struct{}) {
+func stuck(t *testing.T) (b *batcher[int], batches func() [][]int, goOn chan struct{}) {
 	var mu sync.Mutex
 	var all [][]int
 	goOn = make(chan struct{})
 	life := engine.NewLife()
 	life.Attach()
 	t.Cleanup(func() { life.Close(nil) })
-	c = &combiner[int]{life: life, run: func(_ context.Context, calls []int) {
+	b = &batcher[int]{life: life, run: func(_ context.Context, calls []int) {
 		mu.Lock()
 		all = append(all, calls)
 		mu.Unlock()
 		<-goOn
 	}}
-	return c, func() [][]int { mu.Lock(); defer mu.Unlock(); return all }, goOn
+	return b, func() [][]int { mu.Lock(); defer mu.Unlock(); return all }, goOn
 }
 
 // queue has n calls wait behind batches that are under way, and returns what they came to.
-func queue(ctx context.Context, c *combiner[int], n int) chan error {
-	errs := make(chan error, batchesMost+n)
-	for i := range batchesMost + n {
-		go func() { errs <- c.do(ctx, i) }()
+func queue(ctx context.Context, b *batcher[int], n int) chan error {
+	errs := make(chan error, maxBatches+n)
+	for i := range maxBatches + n {
+		go func() { errs <- b.do(ctx, i) }()
 		for there := 0; there <= i; { // each batch has one call, the others wait
-			c.mu.Lock()
-			there = c.batches + len(c.waiting)
-			if c.batches < min(i+1, batchesMost) || i < batchesMost && len(c.waiting) > 0 {
+			b.mu.Lock()
+			there = b.batches + len(b.waiting)
+			if b.batches < min(i+1, maxBatches) || i < maxBatches && len(b.waiting) > 0 {
 				there = 0
 			}
-			c.mu.Unlock()
+			b.mu.Unlock()
 			runtime.Gosched()
 		}
 	}
@@ -46,10 +46,10 @@ func queue(ctx context.Context, c *combiner[int], n int) chan error {
 }
 
 func TestCallsThatWaitShareStatements(t *testing.T) {
-	c, batches, goOn := stuck(t)
-	errs := queue(t.Context(), c, 52)
+	b, batches, goOn := stuck(t)
+	errs := queue(t.Context(), b, 52)
 	close(goOn)
-	for range batchesMost + 52 {
+	for range maxBatches + 52 {
 		if err := <-errs; err != nil {
 			t.Error(err)
 		}
@@ -61,18 +61,18 @@ func TestCallsThatWaitShareStatements(t *testing.T) {
 		}
 	}
 	// Those at first, and 32, 16 and 4.
-	if len(sent) != batchesMost+52 || len(batches()) != batchesMost+3 {
+	if len(sent) != maxBatches+52 || len(batches()) != maxBatches+3 {
 		t.Errorf("%d calls were sent in %d batches: %v", len(sent), len(batches()), batches())
 	}
 }
 
 func TestWhoLeavesIsNotSent(t *testing.T) {
-	c, batches, goOn := stuck(t)
+	b, batches, goOn := stuck(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	errs := queue(ctx, c, 3)
+	errs := queue(ctx, b, 3)
 	cancel()
 	unsent := 0
-	for range batchesMost + 3 {
+	for range maxBatches + 3 {
 		err := <-errs
 		if errors.Is(err, errNotSent) {
 			unsent++
@@ -82,32 +82,32 @@ func TestWhoLeavesIsNotSent(t *testing.T) {
 	}
 	close(goOn)
 	for left := 1; left > 0; runtime.Gosched() {
-		c.mu.Lock()
-		left = c.batches
-		c.mu.Unlock()
+		b.mu.Lock()
+		left = b.batches
+		b.mu.Unlock()
 	}
-	if unsent != 3 || len(batches()) != batchesMost {
+	if unsent != 3 || len(batches()) != maxBatches {
 		t.Errorf("%d calls were not sent, in %v", unsent, batches())
 	}
 }
 
 func TestFewCallsGoAlone(t *testing.T) {
-	c, _, goOn := stuck(t)
-	for range aloneMost {
-		if !c.goAlone() {
+	b, _, goOn := stuck(t)
+	for range maxAlone {
+		if !b.goAlone() {
 			t.Fatal("a call among few does not go alone")
 		}
 	}
-	if c.goAlone() {
-		t.Error("one call more than aloneMost goes alone")
+	if b.goAlone() {
+		t.Error("one call more than maxAlone goes alone")
 	}
-	c.wentAlone()
-	errs := queue(t.Context(), c, 0)
-	if c.goAlone() {
+	b.doneAlone()
+	errs := queue(t.Context(), b, 0)
+	if b.goAlone() {
 		t.Error("a call goes alone beside batches")
 	}
 	close(goOn)
-	for range batchesMost {
+	for range maxBatches {
 		<-errs
 	}
 }

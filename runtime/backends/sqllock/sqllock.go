@@ -24,7 +24,7 @@ const (
 	maxTTL = 10 * 365 * 24 * time.Hour
 	// leastToken parts tokens, which follow the clock, from what else a
 	// statement may answer.
-	leastToken = 1 << 50
+	minToken = 1 << 50
 )
 
 // Strategy is how locks are kept.
@@ -61,56 +61,56 @@ type Options struct {
 	// Table is the name of the table, [DefaultTable] unless set: a plain
 	// identifier of at most 48 bytes, or a schema's and a table's with a dot between.
 	Table string
-	// Notifier hears PostgreSQL's notifications, so that waiters need not
-	// poll. While it does not listen they look once a second. All processes that share
-	// a table should have one, or none. With one, Table has at most 63 bytes.
+	// Notifier listens for PostgreSQL's notifications, so that waiters need not
+	// poll. While it does not listen they look once a second. Either all processes that
+	// share a table should have one, or none. With one, Table has at most 63 bytes.
 	Notifier Notifier
-	// Server is the address of the database, for errors to say. Unless it is set [Open] takes
-	// it from the source, and [New] from the database itself once the first connection
-	// stands: a *sql.DB does not tell it, nor do all errors of drivers.
+	// Server is the address of the database, which errors name. Unless it is set [Open] takes
+	// it from the source, and [New] asks the database for it by the first connection:
+	// neither a *sql.DB nor every error of a driver has it.
 	Server string
-	// Renewals is where renewals go. Unless it is set they have one connection of db, taken
-	// out of the pool at the first lock and kept until it is lost or Close. RowLock keeps
-	// a second one, to take rows of the table. If db may open one connection only,
-	// renewals wait for that like all else. Unless it is set New refuses Advisory and
-	// RowLock on fewer than three connections.
+	// Renewals is the pool that renewals use. Unless it is set they have one connection of
+	// db, taken out of the pool at the first lock and kept until Close, or until it is lost.
+	// RowLock keeps a second one, to take rows of the table. If db may open one connection
+	// only, renewals wait for it as all other statements do. Unless Renewals is set New
+	// refuses Advisory and RowLock on fewer than three connections.
 	Renewals *sql.DB
 }
 
 // Backend keeps locks in a SQL database. Make it with [New]; its methods may be
 // called from any number of goroutines.
 type Backend struct {
-	db       *sql.DB
-	owned    *sql.DB // db, if Open has opened it, or nil
-	dialect  Dialect
-	strategy Strategy
-	table    string
-	server   atomic.Pointer[string] // its address, for errors, or nil
-	sql      *statements
-	life     *engine.Life
-	hub      engine.Hub[string] // by address
-	pollers  sync.Map           // *poller by address
-	listener *listener          // of Table with a Notifier, or nil
-	takes    *combiner[*wanted]
-	frees    *combiner[freeing]
-	singles  chan struct{} // a semaphore of takes after a batch that failed
-	sessions *sessions     // of Advisory and RowLock, or nil
+	db           *sql.DB
+	owned        *sql.DB // db, if Open has opened it, or nil
+	dialect      Dialect
+	strategy     Strategy
+	table        string
+	server       atomic.Pointer[string] // its address, for errors, or nil
+	sql          *statements
+	life         *engine.Life
+	hub          engine.Hub[string] // by waiterID
+	pollers      sync.Map           // *poller by waiterID
+	listener     *listener          // of Table with a Notifier, or nil
+	acquires     *batcher[*acquireItem]
+	releases     *batcher[releaseItem]
+	afterFailure chan struct{} // a semaphore of acquires after a batch that failed
+	sessions     *sessions     // of Advisory and RowLock, or nil
 
 	kinds   *record.Locks // that are no mutexes
 	records recordRenewals
 	methods
 
-	pool      connector // of all statements but those below
-	waits     connector // of takes of those that wait
-	looks     connector // of pollers
-	renewals  connector
-	rows      connector    // of the row statements of RowLock, whose sessions are in transactions
-	dedicated []*dedicated // of these, if they have no pool
-	prepared  atomic.Bool  // the connection of renewals has been asked for
-	purged    atomic.Int64 // when rows were last looked through, in ns since started
+	pool              connector // of statements without a route
+	waitConns         connector // of acquires that wait
+	pollConns         connector // of pollers
+	renewConns        connector
+	rowConns          connector    // of the row statements of RowLock, whose sessions are in transactions
+	dedicated         []*dedicated // renewConns and rowConns, unless Options.Renewals serves as both
+	renewalsConnected atomic.Bool  // or is being connected
+	lastPurge         atomic.Int64 // when rows were last purged, in ns since started
 }
 
-var started = time.Now()
+var processStart = time.Now()
 
 // New returns a Backend for the database of db, which it never closes; see [Open]. It does
 // no I/O; [Backend.Migrate] makes the tables, and [Backend.Ping] tells whether locks
@@ -123,7 +123,7 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 		return nil, errors.New("sqllock: New needs a *sql.DB, got nil; open one with sql.Open")
 	}
 	b := &Backend{db: db, dialect: o.Dialect, strategy: o.Strategy, table: cmp.Or(o.Table, DefaultTable), life: engine.NewLife()}
-	if err := b.vet(o); err != nil {
+	if err := b.validate(o); err != nil {
 		return nil, err
 	}
 	if o.Server != "" {
@@ -132,30 +132,30 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 	b.sql = &statements{dialect: b.dialect, notify: o.Notifier != nil, macros: b.dialect.macros(b.table, b.Kinds() != 0)}
 	b.kinds = record.NewWatched(store{b}, b.life, b.watchRecord)
 	b.methods = b.kinds.Register()
-	b.records = recordRenewals{backend: b, queued: map[driver.Lease]*renewal{}, works: map[int]bool{}}
-	b.takes = &combiner[*wanted]{life: b.life, run: b.takeBatches}
-	b.singles = make(chan struct{}, singlesMost)
-	b.frees = &combiner[freeing]{life: b.life, run: b.free}
+	b.records = recordRenewals{backend: b, byLease: map[driver.Lease]*renewal{}, working: map[int]bool{}}
+	b.acquires = &batcher[*acquireItem]{life: b.life, run: b.acquireBatches}
+	b.afterFailure = make(chan struct{}, maxAfterFailure)
+	b.releases = &batcher[releaseItem]{life: b.life, run: b.releaseBatches}
 	if b.strategy != Table {
 		b.sessions = newSessions(b)
 	}
 	b.pool = pool{db}
-	b.renewals = b.pool
+	b.renewConns = b.pool
 	if db.Stats().MaxOpenConnections != 1 {
 		b.dedicated = []*dedicated{b.newDedicated(true, nil), b.newDedicated(true, nil)}
-		b.renewals, b.rows = b.dedicated[0], b.dedicated[1]
+		b.renewConns, b.rowConns = b.dedicated[0], b.dedicated[1]
 		if b.dialect == SQLite {
-			// A file has one writer at a time, and those who find it busy look again after
-			// a while, in no order: of many, some would wait for longer than a lease.
-			b.pool = b.renewals
+			// A file has one writer at a time. Others find it busy and retry after a while, in
+			// no order: of many, some would wait for longer than a lease.
+			b.pool = b.renewConns
 		}
 	}
-	b.waits, b.looks = b.pool, b.pool
+	b.waitConns, b.pollConns = b.pool, b.pool
 	if db.Stats().MaxOpenConnections == 0 && b.dialect != SQLite {
-		b.waits, b.looks = newBounded(b.pool, waitsMost), newBounded(b.pool, looksMost)
+		b.waitConns, b.pollConns = newBounded(b.pool, maxWaitConns), newBounded(b.pool, maxPollConns)
 	}
 	if o.Renewals != nil {
-		b.renewals, b.rows = pool{o.Renewals}, pool{o.Renewals}
+		b.renewConns, b.rowConns = pool{o.Renewals}, pool{o.Renewals}
 	}
 	if o.Notifier != nil && b.strategy == Table {
 		b.listener = &listener{notifier: o.Notifier, channel: channel(b.table), hub: &b.hub}
@@ -163,12 +163,12 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 	return b, nil
 }
 
-// besides is how many connections Advisory and RowLock need beside those of their locks: for the
-// renewals, and to take rows by or to compare sessions.
-const besides = 2
+// extraConns is how many connections Advisory and RowLock need besides those of their locks: one for
+// renewals, and one to take rows or to compare sessions.
+const extraConns = 2
 
-// vet completes b and reports what can't be right.
-func (b *Backend) vet(o Options) (err error) {
+// validate detects the dialect if need be, and returns an error if o can't be right.
+func (b *Backend) validate(o Options) (err error) {
 	most := b.db.Stats().MaxOpenConnections
 	if b.dialect == Detect {
 		if b.dialect, err = detect(b.db); err != nil {
@@ -184,7 +184,7 @@ func (b *Backend) vet(o Options) (err error) {
 		return fmt.Errorf("sqllock: Options.Table %q is no plain name: letters, digits and _, at most 48, optionally after a schema and a dot", b.table)
 	case b.dialect == SQLite && b.strategy != Table:
 		return fmt.Errorf("sqllock: SQLite has no strategy %v: it locks the whole file; use Table", b.strategy)
-	case b.strategy != Table && o.Renewals == nil && most > 0 && most <= besides:
+	case b.strategy != Table && o.Renewals == nil && most > 0 && most <= extraConns:
 		return fmt.Errorf("%w: sqllock: strategy %v with a *sql.DB that may open %d connections: it needs three at least, one for each "+
 			"lock and two beside; allow them by SetMaxOpenConns, or set Options.Renewals", driver.ErrInvalid, b.strategy, most)
 	case o.Notifier != nil && b.dialect != Postgres:
@@ -196,7 +196,7 @@ func (b *Backend) vet(o Options) (err error) {
 }
 
 // AtOnce implements [driver.Bounded]: each command needs a connection. A *sql.DB without
-// limits would open one for each, more than a server has, and keep two.
+// limits would open one for each, more than a server allows, and keep two.
 func (b *Backend) AtOnce() int { return 1 }
 
 // Attach implements [driver.Shared].
@@ -223,49 +223,49 @@ func (b *Backend) Close() error {
 }
 
 // Ping implements [driver.Pinger]: it looks at a lock that can't exist and releases it, which
-// shows that the tables are there and ours, that the user may write the first, and that the server
+// shows that the tables exist and are ours, that the user may write the first, and that the server
 // takes writes. With Advisory and RowLock it also looks for a pooler, once.
 func (b *Backend) Ping(ctx context.Context) error {
 	_, err := b.look(ctx, "") // first: a connection that does not commit would keep what a write locks
 	if err == nil {
-		err = b.touch(ctx)
+		err = b.checkTable(ctx)
 	}
 	if err != nil || b.sessions == nil {
 		return err
 	}
-	return b.sessions.check(ctx)
+	return b.sessions.checkPooler(ctx)
 }
 
-// touch releases a lock that can't exist, and returns an error if the table is not there,
-// not ours, or not to be written.
-func (b *Backend) touch(ctx context.Context) error {
+// checkTable releases a lock that can't exist, and returns an error if the table is missing,
+// not ours, or can't be written.
+func (b *Backend) checkTable(ctx context.Context) error {
 	v := values{"key0": []byte{}, "id0": "-", "last0": int64(0)}
-	_, _, err := b.run(ctx, b.sql.several("release.sql", 1, v))
+	_, _, err := b.run(ctx, b.sql.batch("release.sql", 1, v))
 	return err
 }
 
-// ofTables is err, of a statement about two tables. If it is that one is missing, which of them
-// is not said, and the other may not be ours.
-func (b *Backend) ofTables(ctx context.Context, err error) error {
-	if err == nil || b.dialect.judge(err) != missing {
+// missingTable returns err, of a statement on both tables. If it says that one is missing, and the
+// table of mutexes is at fault, it returns the error that says so.
+func (b *Backend) missingTable(ctx context.Context, err error) error {
+	if err == nil || b.dialect.classify(err) != noTable {
 		return err
 	}
-	return cmp.Or(b.touch(ctx), err)
+	return cmp.Or(b.checkTable(ctx), err)
 }
 
 // Acquire implements [driver.Backend].
 func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
-	if err := check(a); err != nil {
+	if err := checkAcquisition(a); err != nil {
 		return nil, err
 	}
 	if kind := a.Mode.Kind; kind&^b.Kinds() != 0 {
 		return nil, fmt.Errorf("%w: sqllock has no %v locks with strategy %v on %v; strategy Table has them",
 			driver.ErrInvalid, kind, b.strategy, b.dialect)
 	}
-	b.prepareRenewals()
-	b.purgeNowAndThen()
+	b.connectRenewals()
+	b.purgeIfDue()
 	l, err := b.acquire(ctx, a)
-	b.tellPoller(a, err != nil && !a.MayBeGranted)
+	b.setPollerActive(a, err != nil && !a.MayBeGranted)
 	return l, indeterminate(a, err)
 }
 
@@ -275,31 +275,31 @@ func (b *Backend) acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 		return b.sessions.acquire(ctx, a)
 	case a.Mode.Kind != 0:
 		if a.MayBeGranted { // it is in the queue
-			ctx = by(ctx, b.waits, 0)
+			ctx = via(ctx, b.waitConns, 0)
 		}
 		return b.kinds.Acquire(ctx, a)
-	case b.hub.Waits(address(a.Key, a.ID)): // its row has a queue
-		ctx = by(ctx, b.waits, 0)
-	case b.takes.goAlone():
-		defer b.takes.wentAlone()
+	case b.hub.Waits(waiterID(a.Key, a.ID)): // its row has a queue
+		ctx = via(ctx, b.waitConns, 0)
+	case b.acquires.goAlone():
+		defer b.acquires.doneAlone()
 	default:
-		return b.takeTogether(ctx, a)
+		return b.acquireBatched(ctx, a)
 	}
 	return b.takeRow(ctx, a)
 }
 
-// prepareRenewals has the connection for renewals taken, beside, while the pool still
-// has one: database/sql can't dial one more than its pool may have. On it the database is
-// asked for its address, which a *sql.DB does not tell, for errors to say.
-func (b *Backend) prepareRenewals() {
-	if b.prepared.Load() || b.prepared.Swap(true) {
+// connectRenewals takes the connection for renewals, in the background, while the pool still
+// has one: database/sql can't dial one more than its pool may have. It asks the database for its
+// address by it, for errors: a *sql.DB does not tell it.
+func (b *Backend) connectRenewals() {
+	if b.renewalsConnected.Load() || b.renewalsConnected.Swap(true) {
 		return
 	}
 	b.life.Go(func(ctx context.Context) {
-		r, err := b.attempt(by(ctx, b.renewals, time.Second), b.sql.one("SELECT COALESCE({address}, '')", nil))
+		r, err := b.attempt(via(ctx, b.renewConns, time.Second), b.sql.statement("SELECT COALESCE({address}, '')", nil))
 		switch {
 		case errors.Is(err, errNotSent):
-			b.prepared.Store(false)
+			b.renewalsConnected.Store(false)
 		case err == nil && r.rows[0][0] != "":
 			b.server.CompareAndSwap(nil, &r.rows[0][0])
 		}
@@ -308,7 +308,7 @@ func (b *Backend) prepareRenewals() {
 
 // Undo implements [driver.Backend].
 func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
-	if check(a) != nil {
+	if checkAcquisition(a) != nil {
 		return nil // it was never sent
 	}
 	if b.sessions != nil {

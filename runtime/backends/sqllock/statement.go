@@ -21,7 +21,7 @@ import (
 //go:embed *.sql
 var files embed.FS
 
-// template is a statement for one database, but for its values.
+// template is a statement for one database, without its values.
 type template struct {
 	dialect Dialect
 	parts   []string // of the text; a value follows each but the last
@@ -44,7 +44,7 @@ func (v values) get(name string) any {
 	return value
 }
 
-// lock puts in the key and the acquisition's id of one of several locks.
+// lock sets the key and the acquisition's id of lock i of a batch.
 func (v values) lock(i int, key, id string) {
 	v[fmt.Sprint("key", i)], v[fmt.Sprint("id", i)] = []byte(key), id
 }
@@ -55,7 +55,7 @@ type statement struct {
 	args []any
 }
 
-// answer is what a statement came to.
+// answer is the result of a statement.
 type answer struct {
 	sent     driver.Instant // from before the statement was sent
 	rows     [][]string
@@ -72,9 +72,9 @@ func (a answer) number(row, column int) int64 {
 	return n
 }
 
-// told returns the number that a statement answers with: by RETURNING, or of MySQL as the insert
-// id. It is 0 if the statement has changed nothing.
-func (a answer) told() int64 {
+// returned returns the number that a statement answers with: by RETURNING, or on MySQL as the
+// insert id. It is 0 if the statement has changed nothing.
+func (a answer) returned() int64 {
 	switch {
 	case len(a.rows) == 1:
 		return a.number(0, 0)
@@ -84,7 +84,7 @@ func (a answer) told() int64 {
 	return 0
 }
 
-// changed returns how many rows a statement has changed: notify.sql answers with that.
+// changed returns how many rows a statement has changed: notify.sql answers with that number.
 func (a answer) changed() int {
 	if len(a.rows) == 1 {
 		return int(a.number(0, 0))
@@ -112,10 +112,10 @@ func (d Dialect) compile(text string, macros map[string]string) *template {
 	return t
 }
 
-// with returns t as a statement about v. The driver of MySQL would prepare and drop a
-// statement with arguments, two round trips more, unless it is told to write them into
-// the text; so we do, in a form that needs no quoting.
-func (t *template) with(v values) *statement {
+// bind returns t as a statement with the values v. On MySQL it writes them into the
+// text, in a form that needs no quoting: unless configured otherwise, the driver prepares
+// and drops each statement with arguments, which costs two more round trips.
+func (t *template) bind(v values) *statement {
 	if t.dialect == MySQL {
 		return &statement{text: t.write(func(name string) string { return literal(v.get(name)) })}
 	}
@@ -154,7 +154,7 @@ func literal(value any) string {
 	return fmt.Sprintf("X'%x'", value) // of a string or bytes
 }
 
-// parameter is how the n-th one stands in a text. PostgreSQL is told its type.
+// parameter returns the n-th placeholder of a text. PostgreSQL needs its type.
 func (d Dialect) parameter(n int, value any) string {
 	if d == SQLite {
 		return "?" + strconv.Itoa(n)
@@ -173,8 +173,8 @@ func (s *statement) answers() bool {
 	return strings.HasPrefix(s.text, "SELECT ") || strings.HasPrefix(s.text, "WITH ") || strings.Contains(s.text, "RETURNING ")
 }
 
-// on runs s. It blocks for as long as the driver does.
-func (s *statement) on(ctx context.Context, conn *sql.Conn) (a answer, err error) {
+// runOn runs s on conn. It blocks for as long as the driver does.
+func (s *statement) runOn(ctx context.Context, conn *sql.Conn) (a answer, err error) {
 	if !s.answers() {
 		result, err := conn.ExecContext(ctx, s.text, s.args...)
 		if err != nil {
@@ -204,48 +204,48 @@ func (s *statement) on(ctx context.Context, conn *sql.Conn) (a answer, err error
 	return a, cmp.Or(err, rows.Err(), rows.Close())
 }
 
-// statements are those that a Backend needs, each compiled when it is needed first.
+// statements compiles the statements of a Backend, each at its first use.
 type statements struct {
 	dialect  Dialect
-	notify   bool // what frees a lock, or lets others in, tells them
+	notify   bool // statements that free a lock, or let others in, notify them
 	macros   map[string]string
 	compiled sync.Map // *template by statementID: texts are few
 }
 
-// statementID names a statement: an .sql file or a text, and on how many locks it is; 0 for one
-// whose values have no number.
+// statementID names a statement: an .sql file or a text, and how many locks it is on; 0 if its
+// values have no numbers.
 type statementID struct {
 	source string
 	n      int
 }
 
-// one returns the statement of an .sql file, or of a text, about v.
-func (s *statements) one(source string, v values) *statement { return s.several(source, 0, v) }
+// statement returns the statement of an .sql file, or of a text, with the values v.
+func (s *statements) statement(source string, v values) *statement { return s.batch(source, 0, v) }
 
-// several returns the statement of an .sql file, or of a text, on n locks. Their keys, ids and
+// batch returns the statement of an .sql file, or of a text, on n locks. Their keys, ids and
 // last tokens are the values key0, id0, last0, key1 and so on.
-func (s *statements) several(source string, n int, v values) *statement {
+func (s *statements) batch(source string, n int, v values) *statement {
 	id := statementID{source, n}
 	if t, ok := s.compiled.Load(id); ok {
-		return t.(*template).with(v)
+		return t.(*template).bind(v)
 	}
 	macros := s.macros
 	if n > 0 {
-		macros = s.numbered(n)
+		macros = s.batchMacros(n)
 	}
 	t := s.dialect.compile(s.text(source), macros)
 	s.compiled.Store(id, t)
-	return t.with(v)
+	return t.bind(v)
 }
 
-// notifying are the statements that have others around them which tell who waits.
-var notifying = map[string]string{
+// notifyWrappers are the statements that are put around others to notify who waits.
+var notifyWrappers = map[string]string{
 	"release.sql": "notify.sql", "put.sql": "notify.sql",
 	"swap.sql": "notify_granted.sql", "create.sql": "notify_granted.sql",
 }
 
-// text returns source, or the text of the file that has this name, or of what the database has in
-// its place.
+// text returns source, or the text of the file of this name: the database's own version of it, if
+// there is one.
 func (s *statements) text(source string) string {
 	if !strings.HasSuffix(source, ".sql") {
 		return source
@@ -254,8 +254,8 @@ func (s *statements) text(source string) string {
 	if s.dialect == MySQL {
 		text = cmp.Or(read(strings.Replace(source, ".", "_mysql.", 1)), text)
 	}
-	if around := notifying[source]; s.notify && around != "" {
-		text = strings.Replace(read(around), "{statement}", text, 1)
+	if wrapper := notifyWrappers[source]; s.notify && wrapper != "" {
+		text = strings.Replace(read(wrapper), "{statement}", text, 1)
 	}
 	return text
 }
@@ -272,8 +272,8 @@ func read(file string) string {
 	return strings.TrimSpace(b.String())
 }
 
-// numbered returns the macros of a statement on n locks.
-func (s *statements) numbered(n int) map[string]string {
+// batchMacros returns the macros of a statement on n locks.
+func (s *statements) batchMacros(n int) map[string]string {
 	m := maps.Clone(s.macros)
 	m["keys"], m["ids"] = each(n, "{key#}", ", "), each(n, "{id#}", ", ")
 	m["number"] = "CASE owner " + each(n, "WHEN {id#} THEN #", " ") + " ELSE -1 END"
@@ -304,14 +304,14 @@ func each(n int, format, separator string) string {
 	return strings.Join(all, separator)
 }
 
-// batch is how many locks one statement takes, renews or frees.
-const batch = 100
+// batchSize is how many locks one statement takes, renews or frees at most.
+const batchSize = 100
 
-// inBatches calls f with parts of all whose elements are alike.
+// inBatches calls f with parts of all, of at most batchSize elements that are alike.
 func inBatches[T any](all []T, alike func(x, y T) bool, f func(part []T)) {
 	for len(all) > 0 {
 		n := 1
-		for n < min(len(all), batch) && alike(all[0], all[n]) {
+		for n < min(len(all), batchSize) && alike(all[0], all[n]) {
 			n++
 		}
 		f(all[:n])

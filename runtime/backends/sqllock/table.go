@@ -16,43 +16,43 @@ import (
 
 // takeRow takes the row of a mutex. It returns a *driver.HeldError if another has it.
 func (b *Backend) takeRow(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
-	one := &wanted{Acquisition: a}
-	waits := b.hub.Waits(address(a.Key, a.ID))
-	if waits || b.dialect != Postgres { // the others take up to twice as long for an INSERT that finds its row
-		b.takeOne(ctx, one)
+	item := &acquireItem{Acquisition: a}
+	waits := b.hub.Waits(waiterID(a.Key, a.ID))
+	if waits || b.dialect != Postgres { // on the others an INSERT that finds its row takes up to twice as long
+		b.takeExisting(ctx, item)
 	}
-	if one.lease == nil && one.err == nil && !waits {
-		b.takeFree(ctx, []*wanted{one})
+	if item.lease == nil && item.err == nil && !waits {
+		b.takeFree(ctx, []*acquireItem{item})
 	}
-	if one.lease != nil || one.err != nil {
-		return one.lease, b.ofTables(ctx, one.err)
+	if item.lease != nil || item.err != nil {
+		return item.lease, b.missingTable(ctx, item.err)
 	}
-	return b.takeSeen(ctx, a)
+	return b.takeAfterLook(ctx, a)
 }
 
-// takeOne takes a row that is there, without a look at it, if it is free and its queue is empty or
+// takeExisting takes a row that exists, without a look at it, if it is free and its queue is empty or
 // has the process first.
-func (b *Backend) takeOne(ctx context.Context, one *wanted) {
-	r, unanswered, err := b.run(ctx, b.sql.one("take_one.sql", values{
-		"key": []byte(one.Key), "id": one.ID, "me": entry(one.ID), "ttl": b.dialect.term(one.TTL), "n": int64(one.Tokens),
+func (b *Backend) takeExisting(ctx context.Context, item *acquireItem) {
+	r, unanswered, err := b.run(ctx, b.sql.statement("take_one.sql", values{
+		"key": []byte(item.Key), "id": item.ID, "me": queueEntry(item.ID), "ttl": b.dialect.leaseMicros(item.TTL), "n": int64(item.Tokens),
 		"instant": time.Now().UnixMicro(),
 	}))
-	one.MayHaveRun, one.err = one.MayHaveRun || unanswered, err
-	if version := r.told(); err == nil && version >= leastToken {
-		one.lease = b.newLease(one.Acquisition, version, r.sent)
+	item.MayHaveRun, item.err = item.MayHaveRun || unanswered, err
+	if version := r.returned(); err == nil && version >= minToken {
+		item.lease = b.newLease(item.Acquisition, version, r.sent)
 	}
 }
 
-// takeSeen looks at the row, and takes it, or a place in its queue.
-func (b *Backend) takeSeen(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
-	me, term := entry(a.ID), b.dialect.term(a.TTL)
-	var r *seen
+// takeAfterLook looks at the row, and takes it, or a place in its queue.
+func (b *Backend) takeAfterLook(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
+	me, term := queueEntry(a.ID), b.dialect.leaseMicros(a.TTL)
+	var r *rowView
 	var held error
-	mayHaveRun, err := b.change(ctx, a.Key, func(found *seen) error {
+	mayHaveRun, err := b.updateRow(ctx, a.Key, func(found *rowView) error {
 		r, held = found, nil
 		switch {
-		case r.beside:
-			return b.beside(ctx, a.Key)
+		case r.otherKind:
+			return b.otherKindError(ctx, a.Key)
 		case r.isUndone(a.ID):
 			return errors.New("the acquisition was undone already")
 		case r.isHeld(a.ID): // a reply was lost
@@ -62,15 +62,15 @@ func (b *Backend) takeSeen(ctx context.Context, a *driver.Acquisition) (driver.L
 			r.take(a, term)
 			return nil
 		}
-		held = r.heldFor(me)
-		if a.Queue && !strings.Contains(r.waiting, me) && len(r.waiting) < queueMost {
+		held = r.heldError(me)
+		if a.Queue && !strings.Contains(r.waiting, me) && len(r.waiting) < maxQueue {
 			r.waiting += me
 		}
 		return nil
 	})
 	a.MayHaveRun = a.MayHaveRun || mayHaveRun
 	switch {
-	case errors.Is(err, errMoved):
+	case errors.Is(err, errRowChanged):
 		return nil, &driver.HeldError{RetryAfter: time.Millisecond}
 	case cmp.Or(err, held) != nil:
 		return nil, cmp.Or(err, held)
@@ -82,13 +82,13 @@ func (b *Backend) takeSeen(ctx context.Context, a *driver.Acquisition) (driver.L
 // a later acquisition of the process waits there. If a may yet run it leaves a tombstone: in the
 // lock's own row, so that the two can't pass each other.
 func (b *Backend) undoRow(ctx context.Context, a *driver.Acquisition) error {
-	mayHaveRun, err := b.change(ctx, a.Key, func(r *seen) error {
+	mayHaveRun, err := b.updateRow(ctx, a.Key, func(r *rowView) error {
 		if r.owner == a.ID {
 			r.free()
 			r.version -= int64(a.Tokens)
 		}
 		if a.Queue && !b.laterWaits(a) {
-			r.leave(entry(a.ID))
+			r.leave(queueEntry(a.ID))
 		}
 		if a.MayHaveRun {
 			r.tombstone(a.ID, a.TTL+straggler)
@@ -96,7 +96,7 @@ func (b *Backend) undoRow(ctx context.Context, a *driver.Acquisition) error {
 		return nil
 	})
 	if a.Queue && (err == nil || mayHaveRun) {
-		b.hub.Notify(address(a.Key, a.ID)) // a waiter that came after the look may have found the place, and needs another
+		b.hub.Notify(waiterID(a.Key, a.ID)) // a waiter that came after the look may have found the place, and needs another
 	}
 	return err
 }
@@ -110,7 +110,7 @@ func (b *Backend) RaiseToken(ctx context.Context, held driver.Lease, least uint6
 	if !ok || l.backend != b {
 		return fmt.Errorf("%w: sqllock has no tokens to raise of a %T", driver.ErrInvalid, held)
 	}
-	_, err := b.change(by(ctx, b.renewals, 0), l.key, func(r *seen) error {
+	_, err := b.updateRow(via(ctx, b.renewConns, 0), l.key, func(r *rowView) error {
 		if !r.isHeld(l.id) {
 			return driver.ErrLost
 		}
@@ -121,30 +121,30 @@ func (b *Backend) RaiseToken(ctx context.Context, held driver.Lease, least uint6
 }
 
 // look returns the row of key.
-func (b *Backend) look(ctx context.Context, key string) (*seen, error) {
-	said, _, err := b.run(ctx, b.sql.one("row.sql", values{"key": []byte(key)}))
+func (b *Backend) look(ctx context.Context, key string) (*rowView, error) {
+	found, _, err := b.run(ctx, b.sql.statement("row.sql", values{"key": []byte(key)}))
 	switch {
 	case err != nil:
-		return nil, b.ofTables(ctx, err)
-	case said.number(0, 1) == 0:
-		return nil, errManual
+		return nil, b.missingTable(ctx, err)
+	case found.number(0, 1) == 0:
+		return nil, errAutocommitOff
 	}
-	return seenBy(said), nil
+	return rowViewOf(found), nil
 }
 
-// seenBy returns what row.sql has answered.
-func seenBy(said answer) *seen {
-	n := func(column int) int64 { return said.number(0, column) }
-	texts := said.rows[0][8:]
-	return &seen{now: n(0), beside: n(2) == 1, there: n(3) == 1, sent: said.sent, row: row{
+// rowViewOf returns the row that row.sql has answered with.
+func rowViewOf(found answer) *rowView {
+	n := func(column int) int64 { return found.number(0, column) }
+	texts := found.rows[0][8:]
+	return &rowView{now: n(0), otherKind: n(2) == 1, exists: n(3) == 1, sent: found.sent, row: row{
 		acquired: n(4), expires: n(5), version: n(6), undoneUntil: n(7),
 		owner: texts[0], waiting: texts[1], undone: texts[2],
 	}}
 }
 
-// change has decide change the row of key as a look has found it, and writes what it made of it,
-// unless somebody else has changed the row since: then it begins anew.
-func (b *Backend) change(ctx context.Context, key string, decide func(r *seen) error) (mayHaveRun bool, err error) {
+// updateRow looks at the row of key, has decide change it, and writes it if nobody else has changed
+// the row since. Else it begins anew.
+func (b *Backend) updateRow(ctx context.Context, key string, decide func(r *rowView) error) (mayHaveRun bool, err error) {
 	for try := range 10 {
 		if try > 1 && !engine.Pause(ctx, time.Duration(try)*time.Millisecond) {
 			break
@@ -164,17 +164,17 @@ func (b *Backend) change(ctx context.Context, key string, decide func(r *seen) e
 			"seenwaiting": before.waiting, "seenundone": before.undone,
 		}
 		put := "put.sql"
-		if !r.there {
+		if !r.exists {
 			put = "put_new.sql"
 		}
-		said, unanswered, err := b.run(ctx, b.sql.one(put, v))
+		found, unanswered, err := b.run(ctx, b.sql.statement(put, v))
 		mayHaveRun = mayHaveRun || unanswered
-		if err != nil || said.changed() > 0 {
+		if err != nil || found.changed() > 0 {
 			return mayHaveRun, err
 		}
 	}
-	return mayHaveRun, cmp.Or(ctx.Err(), errMoved)
+	return mayHaveRun, cmp.Or(ctx.Err(), errRowChanged)
 }
 
-// errMoved says that the row is not any more what it was when it was looked at.
-var errMoved = errors.New("the lock's row changes all the time")
+// errRowChanged says that the row is no longer what it was at the look.
+var errRowChanged = errors.New("the lock's row changes all the time")

@@ -7,7 +7,7 @@
 -- through those, in any order.
 INSERT INTO {table} AS l (name, owner, acquired, expires, version, waiting, undone, undone_until)
 SELECT {key}, {id}, {clock}, {clock} + {ttl}, {initial} + {n} - 1, '', '', 0{from}
-WHERE {apart} AND NOT EXISTS (SELECT 1 FROM {table} AS h WHERE h.name = {key} AND h.expires > {clock})
+WHERE {nootherkind} AND NOT EXISTS (SELECT 1 FROM {table} AS h WHERE h.name = {key} AND h.expires > {clock})
 ORDER BY 1
 ON CONFLICT (name) DO UPDATE SET
   version = {greatest}(l.version + 1, {now} * 4) + {n} - 1,

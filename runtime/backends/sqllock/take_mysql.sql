@@ -6,7 +6,7 @@
 -- SIMULTANEOUS_ASSIGNMENT: then none does). {free} needs the old version and expires.
 INSERT INTO {table} (name, owner, acquired, expires, version, waiting, undone, undone_until)
 SELECT {key}, {id}, {clock}, {clock} + {ttl}, LAST_INSERT_ID({clock} * 4 + {n} - 1), '', '', 0{from}
-WHERE @@autocommit AND {apart}
+WHERE @@autocommit AND {nootherkind}
 ORDER BY 1
 ON DUPLICATE KEY UPDATE
   acquired = IF({free}, VALUES(acquired), acquired),

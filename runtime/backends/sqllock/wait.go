@@ -11,34 +11,33 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// A poller looks often at first, and again whenever the lock has moved on, and then
-// ever more seldom: about a hundredth of the wait is lost, an eighth where others are ahead.
+// A poller looks often at first, and after each change of the lock's version, and then
+// ever more seldom: it loses about a hundredth of the wait, an eighth where others are ahead.
 const (
-	lookFirst = 800 * time.Microsecond // engine.Pause adds a quarter at most; on Linux a timer of a millisecond or more may take two
-	lookMost  = 50 * time.Millisecond
-	lookShare = 100                  // of the wait
-	lookKinds = 5 * time.Millisecond // at first, at a record: who joins the queue changes it too
+	pollFirst       = 800 * time.Microsecond // engine.Pause adds a quarter at most; on Linux a timer of a millisecond or more may take two
+	pollMax         = 50 * time.Millisecond
+	pollShare       = 100                  // one part in so many of the wait
+	pollRecordFirst = 5 * time.Millisecond // at a record, which also changes when somebody joins the queue
 
-	// How many statements of those that wait, and of their pollers, are under way at once, where db
-	// has no bound of its own.
-	waitsMost = 16
-	looksMost = 32
+	// How many connections those that wait have, and their pollers, where db has no bound of its own.
+	maxWaitConns = 16
+	maxPollConns = 32
 
-	// With others before us in the queue:
-	farFirst = 10 * time.Millisecond
-	farMost  = 100 * time.Millisecond
-	farShare = 8
+	// While others are ahead in the queue:
+	pollBehindFirst = 10 * time.Millisecond
+	pollBehindMax   = 100 * time.Millisecond
+	pollBehindShare = 8
 )
 
-func lookAfter(waited time.Duration, ahead int64) time.Duration {
+func pollAfter(waited time.Duration, ahead int64) time.Duration {
 	if ahead > 1 {
-		return min(max(waited/farShare, farFirst), farMost)
+		return min(max(waited/pollBehindShare, pollBehindFirst), pollBehindMax)
 	}
-	return min(max(waited/lookShare, lookFirst), lookMost)
+	return min(max(waited/pollShare, pollFirst), pollMax)
 }
 
-// address names one process's wait for one key, and is the payload of notices to it.
-func address(key, id string) string { return digest(key) + entry(id) }
+// waiterID names one process's wait for one key. It is the payload of notices to it.
+func waiterID(key, id string) string { return digest(key) + queueEntry(id) }
 
 // Subscribe implements [driver.Notifier]. With strategy Table and a Notifier the subscriber is told
 // of its turn, and whenever the Notifier has begun to listen, since a notice may have gone by before.
@@ -58,76 +57,76 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 		return nil, driver.ErrClosed
 	}
 	looking, stop := context.WithCancel(b.life.Context())
-	p := &poller{key: a.Key, address: address(a.Key, a.ID), id: a.ID, poke: make(chan struct{}, 1)}
-	s := b.hub.Subscribe(p.address, func() {
+	p := &poller{key: a.Key, waiter: waiterID(a.Key, a.ID), id: a.ID, changed: make(chan struct{}, 1)}
+	s := b.hub.Subscribe(p.waiter, func() {
 		stop()
-		b.pollers.CompareAndDelete(p.address, p)
+		b.pollers.CompareAndDelete(p.waiter, p)
 	})
-	b.pollers.Store(p.address, p)
+	b.pollers.Store(p.waiter, p)
 	if b.listener == nil {
-		p.look(true)
+		p.setActive(true)
 		b.life.Go(func(context.Context) { b.poll(looking, p) })
 	}
 	return s, nil
 }
 
-// poller looks at one row for the subscriber of one address, while its process waits: not
-// while it has the lock, or stands in the server's queue.
+// poller looks at one row for the subscriber of one waiterID while its process waits: it is not
+// active while the process has the lock or waits in the server's queue.
 type poller struct {
-	key, address string
-	id           string // of the acquisition that subscribed
-	looks        atomic.Bool
-	poke         chan struct{} // full when looks has changed
+	key, waiter string
+	id          string // of the acquisition that subscribed
+	active      atomic.Bool
+	changed     chan struct{} // full when active has changed
 }
 
-// look has p look, or not.
-func (p *poller) look(looks bool) {
-	if p.looks.Swap(looks) != looks {
+// setActive has p look, or pause.
+func (p *poller) setActive(active bool) {
+	if p.active.Swap(active) != active {
 		select {
-		case p.poke <- struct{}{}:
+		case p.changed <- struct{}{}:
 		default:
 		}
 	}
 }
 
-// tellPoller has the poller at the address of a look, or not.
-func (b *Backend) tellPoller(a *driver.Acquisition, looks bool) {
-	if p, ok := b.pollers.Load(address(a.Key, a.ID)); ok {
-		p.(*poller).look(looks)
+// setPollerActive has the poller for a look, or pause.
+func (b *Backend) setPollerActive(a *driver.Acquisition, active bool) {
+	if p, ok := b.pollers.Load(waiterID(a.Key, a.ID)); ok {
+		p.(*poller).setActive(active)
 	}
 }
 
 // laterWaits reports whether a later acquisition of the process of a waits for its key.
 func (b *Backend) laterWaits(a *driver.Acquisition) bool {
-	p, ok := b.pollers.Load(address(a.Key, a.ID))
+	p, ok := b.pollers.Load(waiterID(a.Key, a.ID))
 	return ok && a.BegunBefore(p.(*poller).id)
 }
 
 // poll has p look until ctx ends.
 func (b *Backend) poll(ctx context.Context, p *poller) {
-	me := p.address[len(p.address)-entryLength:]
-	since, seen, ahead := time.Now(), int64(-1), int64(0)
-	for engine.Pause(ctx, lookAfter(time.Since(since), ahead)) {
-		if !p.looks.Load() {
+	me := p.waiter[len(p.waiter)-queueEntryLength:]
+	since, lastVersion, ahead := time.Now(), int64(-1), int64(0)
+	for engine.Pause(ctx, pollAfter(time.Since(since), ahead)) {
+		if !p.active.Load() {
 			select {
-			case <-p.poke:
+			case <-p.changed:
 			case <-ctx.Done():
 			}
-			since, seen, ahead = time.Now(), -1, 0
+			since, lastVersion, ahead = time.Now(), -1, 0
 			continue
 		}
-		look := b.sql.one("row.sql", values{"key": []byte(p.key)})
-		said, err := b.attempt(by(b.life.Context(), b.looks, 0), look) // to its end: a driver closes the connection of one that is cancelled
+		look := b.sql.statement("row.sql", values{"key": []byte(p.key)})
+		found, err := b.attempt(via(b.life.Context(), b.pollConns, 0), look) // not by ctx: a driver closes the connection of a statement that is cancelled
 		if err != nil {
-			continue // as seldom as after a long wait: since stays
+			continue // since stays: it goes on as seldom as before
 		}
-		r := seenBy(said)
+		r := rowViewOf(found)
 		ahead = r.ahead(me)
-		if r.version != seen {
-			since, seen = time.Now(), r.version
+		if r.version != lastVersion {
+			since, lastVersion = time.Now(), r.version
 		}
-		if r.isTurn(me) && p.looks.Load() {
-			b.hub.Notify(p.address)
+		if r.isTurn(me) && p.active.Load() {
+			b.hub.Notify(p.waiter)
 		}
 	}
 }
@@ -142,15 +141,15 @@ type Notifier interface {
 	Listen(ctx context.Context, channel string, ready func(), notice func(payload string)) error
 }
 
-// relistenMost is the longest pause before a lost connection is made anew.
-const relistenMost = time.Second
+// maxRelistenPause is the longest pause before a lost connection is made anew.
+const maxRelistenPause = time.Second
 
 // listener has one connection for all subscriptions of a Backend, from the first
 // on.
 type listener struct {
 	notifier Notifier
 	channel  string
-	hub      *engine.Hub[string] // by address
+	hub      *engine.Hub[string] // by waiterID
 	begun    sync.Once
 }
 
@@ -172,10 +171,10 @@ func (l *listener) run(ctx context.Context) {
 		begin := time.Now()
 		// Why it ends does not matter: waiters look once a second meanwhile.
 		_ = l.notifier.Listen(ctx, l.channel, l.hub.NotifyAll, l.hub.Notify)
-		if time.Since(begin) > relistenMost {
+		if time.Since(begin) > maxRelistenPause {
 			backoff = 10 * time.Millisecond
 		}
 		engine.Pause(ctx, backoff)
-		backoff = min(2*backoff, relistenMost)
+		backoff = min(2*backoff, maxRelistenPause)
 	}
 }

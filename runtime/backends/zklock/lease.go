@@ -58,7 +58,7 @@ func (l *lease) Release(ctx context.Context, _ uint64) error {
 	l.node.session.client.Unwatch(l.node.ownWatch.Load()) // this deletion is no loss
 	err := l.ReleaseBy(ctx, func(ctx context.Context) (had, mayHaveRun bool, err error) {
 		if had, err = l.node.remove(ctx); err != nil {
-			l.node.session.Owe(&l.Acquisition) // the session deletes it as soon as it can
+			l.node.session.AddUndo(&l.Acquisition) // the session deletes it as soon as it can
 		}
 		return had, err != nil, err
 	})

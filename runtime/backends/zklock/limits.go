@@ -24,7 +24,7 @@ type class struct {
 // greatest age of a keep-alive, an eighth and two ticks: a lease has its whole length ahead
 // when it is taken. most is the longest timeout that the servers grant.
 func classOf(ttl, tick, most time.Duration) class {
-	lease := engine.Longest(ttl)
+	lease := engine.ClassTTL(ttl)
 	if longest := longestLease(tick, most); lease > longest {
 		lease = max(longest, ttl)
 	}

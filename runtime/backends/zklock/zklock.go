@@ -77,10 +77,10 @@ type Backend struct {
 	kinds     *record.Locks // those that are no mutexes
 	methods
 	hub      engine.Hub[engine.Place] // of who waits for a mutex
-	turns    engine.Turns[engine.Place]
+	turns    engine.KeyedMutex[engine.Place]
 	sessions *engine.Sessions[class, *session]
 
-	limitsCall engine.Shared          // asks the servers for limits
+	limitsCall engine.SingleFlight    // asks the servers for limits
 	limits     atomic.Pointer[limits] // nil until the servers were asked
 
 	mu      sync.Mutex // guards the rest

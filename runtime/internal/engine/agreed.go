@@ -9,28 +9,29 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// Agreed is a record on which processes agree, a small value of type S at an engine, as one of them knows
-// it: a lease that it allows may last for Bound from the last look at it, whatever others have made it since.
+// Agreed is one process's view of a record on which processes agree, a small value of type S at an engine.
+// A lease that it allows may last for Bound from the last look, whatever others write meanwhile.
 type Agreed[S any] struct {
 	Of    string // what it tells, for errors
 	Key   string // where it is
 	At    driver.Agreement
 	Terms Terms
 	Life  *Life
-	// Learn is called with what a question has found that was sent at this instant, in the order of the
-	// questions. text is s as it stands there, or "" if nothing does.
+	// Learn is called with the answer to a question and when that was sent, in the order of the questions.
+	// text is s as the engine has it, or "" if there is no record.
 	Learn func(s S, text string, sent driver.Instant) error
 
-	turns Turns[struct{}]
-	looks Shared
+	turns KeyedMutex[struct{}]
+	looks SingleFlight
 }
 
-// Look learns what the record is, together with all who look at the same time.
+// Look reads the record, and shares the question with all who look at the same time.
 func (r *Agreed[S]) Look(ctx context.Context) error {
 	return r.looks.Do(ctx, r.Life, func(ctx context.Context) error { return r.Ask(ctx, "", nil) })
 }
 
-// Ask replaces the record by next if its text is old, and learns what it is then. Without next it only looks.
+// Ask replaces the record by next if its text is old, and then learns what the record is. Without next
+// it only reads.
 func (r *Agreed[S]) Ask(ctx context.Context, old string, next *S) error {
 	leave, err := r.turns.Enter(ctx, struct{}{})
 	if err != nil {
@@ -59,12 +60,12 @@ func (r *Agreed[S]) Ask(ctx context.Context, old string, next *S) error {
 	return r.Learn(s, text, sent)
 }
 
-// Foreign returns the error of a record that is none.
+// Foreign returns the error for a value at Key that is no record.
 func (r *Agreed[S]) Foreign(text string) error {
 	return fmt.Errorf("%w: a value is at %q that is no record of %s: %.40q; set Options.Key", driver.ErrConflict, r.Key, r.Of, text)
 }
 
-// Terms are for how long what a process has read of a record counts, the same in all processes.
+// Terms say how long a process may rely on what it has read of a record. All processes have the same.
 type Terms struct {
 	LongestTTL time.Duration // of leases
 	Silence    time.Duration // for how long a record may stay unread before nothing is granted by it
@@ -75,8 +76,8 @@ type Terms struct {
 // Complete returns t with the default of what is not set.
 func (t Terms) Complete() Terms {
 	return Terms{
-		LongestTTL: Length(t.LongestTTL, time.Minute), Silence: Length(t.Silence, 10*time.Second),
-		Probe: Length(t.Probe, time.Second), Timeout: Length(t.Timeout, time.Second),
+		LongestTTL: DurationOr(t.LongestTTL, time.Minute), Silence: DurationOr(t.Silence, 10*time.Second),
+		Probe: DurationOr(t.Probe, time.Second), Timeout: DurationOr(t.Timeout, time.Second),
 	}
 }
 

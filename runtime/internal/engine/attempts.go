@@ -52,10 +52,10 @@ func (s Schedule) Send(ctx context.Context, attempt func(context.Context) (Outco
 	}
 }
 
-// Insist calls free, which frees something at an engine, until that is answered: with nil, or with
-// [driver.ErrLost]. It pauses between the calls, longer each time. It returns the last error once d has
-// passed, or ctx has ended: no call begins later than d, when others may count on what is there then.
-func Insist(ctx context.Context, d time.Duration, free func(context.Context) error) error {
+// RetryFree calls free, which frees something at an engine, until it returns nil or [driver.ErrLost]. It
+// pauses between the calls, longer each time. It returns the last error once d has passed, or ctx has
+// ended. No call begins after d: others may rely on what is there by then.
+func RetryFree(ctx context.Context, d time.Duration, free func(context.Context) error) error {
 	end := driver.Now().Add(d)
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		err := free(ctx)

@@ -161,13 +161,13 @@ func TestSend(t *testing.T) {
 }
 
 // Who may take the lock after d must not have it freed.
-func TestInsistEndsInTime(t *testing.T) {
+func TestRetryFreeEndsInTime(t *testing.T) {
 	const d = 10 * time.Second
 	away := errors.New("away")
 	for range 50 { // pauses are random
 		synctest.Test(t, func(t *testing.T) {
 			begin, calls, last := time.Now(), 0, time.Duration(0)
-			err := engine.Insist(t.Context(), d, func(context.Context) error {
+			err := engine.RetryFree(t.Context(), d, func(context.Context) error {
 				calls++
 				last = time.Since(begin)
 				return away
@@ -177,8 +177,8 @@ func TestInsistEndsInTime(t *testing.T) {
 			require.Less(t, last, d)
 		})
 	}
-	require.NoError(t, engine.Insist(t.Context(), 0, func(context.Context) error { return nil }))
-	require.ErrorIs(t, engine.Insist(t.Context(), d, func(context.Context) error { return driver.ErrLost }), driver.ErrLost)
+	require.NoError(t, engine.RetryFree(t.Context(), 0, func(context.Context) error { return nil }))
+	require.ErrorIs(t, engine.RetryFree(t.Context(), d, func(context.Context) error { return driver.ErrLost }), driver.ErrLost)
 }
 
 func TestHub(t *testing.T) {

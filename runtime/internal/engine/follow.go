@@ -12,25 +12,25 @@ import (
 // followLimit is how long a subscription at the next Backend may take. Whoever waits polls meanwhile.
 const followLimit = time.Second
 
-// following is a subscription at the Backend that of returns, which may be another each time.
+// following is a subscription at the Backend that backend returns, which may be another each time.
 type following struct {
-	life  *Life
-	asked driver.Acquisition
-	of    func() driver.Backend
+	life        *Life
+	acquisition driver.Acquisition
+	backend     func() driver.Backend
 
 	mu     sync.Mutex // guards the rest
-	at     driver.Backend
+	on     driver.Backend
 	inner  driver.Subscription
 	moved  chan struct{} // closed, and made anew, once inner is another
 	moving bool
 	closed bool
 }
 
-// Follow subscribes at the Backend that of returns for as long as it returns that, and then at the
-// next. None is nil.
-func Follow(ctx context.Context, life *Life, a *driver.Acquisition, of func() driver.Backend) (driver.Subscription, error) {
-	f := &following{life: life, asked: *a, of: of, moved: make(chan struct{})}
-	if err := f.move(ctx, of()); err != nil {
+// Follow subscribes at the Backend that backend returns for as long as it returns that one, and then at
+// the next. backend returns nil if there is none.
+func Follow(ctx context.Context, life *Life, a *driver.Acquisition, backend func() driver.Backend) (driver.Subscription, error) {
+	f := &following{life: life, acquisition: *a, backend: backend, moved: make(chan struct{})}
+	if err := f.move(ctx, backend()); err != nil {
 		return nil, err
 	}
 	return f, nil
@@ -42,14 +42,14 @@ func (f *following) move(ctx context.Context, b driver.Backend) error {
 	if !ok {
 		return fmt.Errorf("a %T tells of no release", b)
 	}
-	asked := f.asked
-	inner, err := n.Subscribe(ctx, &asked)
+	acquisition := f.acquisition
+	inner, err := n.Subscribe(ctx, &acquisition)
 	if err != nil {
 		return err
 	}
 	f.mu.Lock()
 	old := f.inner
-	f.at, f.inner = b, inner
+	f.on, f.inner = b, inner
 	if f.closed {
 		old = inner
 	}
@@ -62,20 +62,20 @@ func (f *following) move(ctx context.Context, b driver.Backend) error {
 	return nil
 }
 
-// C implements [driver.Subscription]. Whoever waits asks for it again after each attempt. While it
-// moves, it is what tells that it has: a release may have gone by before.
+// C implements [driver.Subscription]. Whoever waits asks for it again after each attempt. While the
+// subscription moves, C is closed once it has moved: a release may have gone by before.
 func (f *following) C() <-chan struct{} {
-	b := f.of()
+	b := f.backend()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if Same(f.at, b) {
+	if Same(f.on, b) {
 		return f.inner.C()
 	}
 	if !f.moving {
 		f.moving = f.life.Go(func(ctx context.Context) {
 			ctx, cancel := context.WithTimeout(ctx, followLimit)
 			defer cancel()
-			_ = f.move(ctx, b) // whoever waits polls as long as that fails
+			_ = f.move(ctx, b) // whoever waits polls while that fails
 			f.mu.Lock()
 			f.moving = false
 			f.mu.Unlock()

@@ -15,14 +15,14 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// Group is the Backends that another is made of, which closes them, and why that can't be used.
+// Group is the member Backends of a composed Backend, which closes them, and why it can't be used.
 // Make it with [NewGroup].
 type Group struct {
 	Life  *Life
 	Start func() // unless nil: begins what goes on beside the calls, at the first of them
 
 	start   sync.Once
-	of      string           // the package, as errors say it
+	pkg     string           // the package, as errors say it
 	names   []string         // of the members
 	all     []driver.Backend // the members, and what is beside them
 	attach  sync.Once
@@ -30,11 +30,11 @@ type Group struct {
 }
 
 // NewGroup returns a group without members, of the package of this name.
-func NewGroup(of string) *Group { return &Group{Life: NewLife(), of: of} }
+func NewGroup(pkg string) *Group { return &Group{Life: NewLife(), pkg: pkg} }
 
 // Refuse makes every call fail, because of why. The first reason stays.
 func (g *Group) Refuse(why string, args ...any) {
-	err := fmt.Errorf("%w: %s: %s", driver.ErrInvalid, g.of, fmt.Sprintf(why, args...))
+	err := fmt.Errorf("%w: %s: %s", driver.ErrInvalid, g.pkg, fmt.Sprintf(why, args...))
 	g.refused.CompareAndSwap(nil, &err)
 }
 
@@ -52,7 +52,7 @@ func (g *Group) Usable() error {
 		return err
 	}
 	if g.Life.Closed() {
-		return fmt.Errorf("%w: %s", driver.ErrClosed, g.of)
+		return fmt.Errorf("%w: %s", driver.ErrClosed, g.pkg)
 	}
 	if g.Start != nil {
 		g.start.Do(g.Start)
@@ -60,15 +60,15 @@ func (g *Group) Usable() error {
 	return nil
 }
 
-// Takes returns why no lock can be taken for a, or nil: there are only mutexes, by leases of longest at most,
-// which Options.LongestTTL says.
+// Takes returns why no lock can be taken for a, or nil: there are only mutexes, with leases of longest at
+// most, as Options.LongestTTL says.
 func (g *Group) Takes(a *driver.Acquisition, longest time.Duration) error {
 	switch {
 	case a.Mode.Kind != 0:
-		return fmt.Errorf("%w: %s has no %s locks, only mutexes", driver.ErrInvalid, g.of, a.Mode.Kind)
+		return fmt.Errorf("%w: %s has no %s locks, only mutexes", driver.ErrInvalid, g.pkg, a.Mode.Kind)
 	case a.TTL > longest:
 		return fmt.Errorf("%w: a lease of %v; %s takes %v at most (Options.LongestTTL, the same in all processes)",
-			driver.ErrInvalid, a.TTL, g.of, longest)
+			driver.ErrInvalid, a.TTL, g.pkg, longest)
 	}
 	return nil
 }
@@ -103,9 +103,9 @@ func Same(a, b driver.Backend) bool {
 	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
 
-// Length returns d, an option that says how long something lasts, or unset if d is not positive. It
-// is ten years at most, so that sums of such lengths don't overflow.
-func Length(d, unset time.Duration) time.Duration {
+// DurationOr returns the option d, or unset if d is not positive. It returns ten years at most, so that
+// sums of durations don't overflow.
+func DurationOr(d, unset time.Duration) time.Duration {
 	if d <= 0 {
 		d = unset
 	}
@@ -115,8 +115,8 @@ func Length(d, unset time.Duration) time.Duration {
 // serverKey is where a server that tells no ID keeps one.
 const serverKey = "lockgen.server"
 
-// KeptID returns the ID of the server of record, which is kept there and which whoever asks first has
-// drawn; "" if it keeps no values, as it is configured.
+// KeptID returns the ID that the server of record keeps. The first process to ask draws it. It returns
+// "" if the server is configured to keep no values.
 func KeptID(ctx context.Context, record driver.Agreement) (string, error) {
 	id, err := record.CompareAndSwap(ctx, serverKey, "", rand.Text())
 	if errors.Is(err, driver.ErrInvalid) {
@@ -176,8 +176,7 @@ func (g *Group) Servers() (all []string) {
 	return all
 }
 
-// Wrapped is a member's lease as that of the Backend which is made of members: it can what the
-// member's can.
+// Wrapped is a member's lease as one of the composed Backend. It has what the member's lease has.
 type Wrapped struct {
 	driver.Lease
 	TTL time.Duration // that was asked for
@@ -204,8 +203,8 @@ func (w *Wrapped) NotifyLoss(look func()) {
 	}
 }
 
-// Weight is the place of a member in the order of key, which differs for each key: the first has the
-// greatest. A member that is added changes the order of no others (rendezvous hashing).
+// Weight orders the members for key, the greatest first: each key has an order of its own. Adding a
+// member does not change the order of the others (rendezvous hashing).
 func Weight(member, key string) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(member))

@@ -23,35 +23,35 @@ func RenewAll(ctx context.Context, b driver.Backend, leases []driver.Lease, ttls
 	return errs
 }
 
-// RenewAt renews each lease as what a member granted: of returns that member and its lease, or why there is nothing
-// to renew. There is one call to each member. It returns when all have answered, or ctx has ended.
-func RenewAt(ctx context.Context, leases []driver.Lease, ttls []time.Duration, of func(driver.Lease) (driver.Backend, driver.Lease, error)) []error {
+// RenewAt renews each lease at the member that granted it: resolve returns that member and its lease, or why there is
+// nothing to renew. It calls each member once. It returns when all have answered, or ctx has ended.
+func RenewAt(ctx context.Context, leases []driver.Lease, ttls []time.Duration, resolve func(driver.Lease) (driver.Backend, driver.Lease, error)) []error {
 	type batch struct {
-		at    driver.Backend
-		of    []int // indexes into leases
-		inner []driver.Lease
-		ttls  []time.Duration
+		member  driver.Backend
+		indexes []int // into leases
+		inner   []driver.Lease
+		ttls    []time.Duration
 	}
 	errs := make([]error, len(leases))
 	var batches []*batch
 	for i, l := range leases {
-		at, inner, err := of(l)
+		member, inner, err := resolve(l)
 		if err != nil {
 			errs[i] = err
 			continue
 		}
-		n := slices.IndexFunc(batches, func(to *batch) bool { return Same(to.at, at) })
+		n := slices.IndexFunc(batches, func(b *batch) bool { return Same(b.member, member) })
 		if n < 0 {
-			n, batches = len(batches), append(batches, &batch{at: at})
+			n, batches = len(batches), append(batches, &batch{member: member})
 		}
-		to := batches[n]
-		to.of, to.inner, to.ttls = append(to.of, i), append(to.inner, inner), append(to.ttls, ttls[i])
+		b := batches[n]
+		b.indexes, b.inner, b.ttls = append(b.indexes, i), append(b.inner, inner), append(b.ttls, ttls[i])
 	}
 	var all sync.WaitGroup
-	for _, to := range batches {
+	for _, b := range batches {
 		all.Go(func() {
-			for i, err := range RenewAll(ctx, to.at, to.inner, to.ttls) {
-				errs[to.of[i]] = err
+			for i, err := range RenewAll(ctx, b.member, b.inner, b.ttls) {
+				errs[b.indexes[i]] = err
 			}
 		})
 	}

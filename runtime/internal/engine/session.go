@@ -94,14 +94,14 @@ func (s *Session) Extend(sent driver.Instant, length, period time.Duration) {
 	s.length.Store(int64(length))
 	s.period.Store(int64(period))
 	s.deadline.Extend(sent.Add(length))
-	s.announce(nil)
+	s.keepAliveTried(nil)
 }
 
 // Shorten moves the deadline to until, if that is earlier: the server grants less
 // than before. The Locker looks at the leases then.
 func (s *Session) Shorten(until driver.Instant) {
 	s.deadline.Shorten(until)
-	s.life.Go(func(context.Context) { s.tell() })
+	s.life.Go(func(context.Context) { s.notifyLoss() })
 }
 
 // Alive reports whether the session can be relied on. One whose deadline has passed
@@ -166,8 +166,8 @@ func (s *Session) Ask() <-chan struct{} {
 	return s.tried
 }
 
-// announce tells those who wait for it that a keep-alive was tried.
-func (s *Session) announce(err error) {
+// keepAliveTried wakes those who wait for a keep-alive.
+func (s *Session) keepAliveTried(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.keepErr = err
@@ -232,7 +232,7 @@ func (s *Session) keepOnce() bool {
 	case <-s.ctx.Done():
 	}
 	if err != nil {
-		s.announce(err)
+		s.keepAliveTried(err)
 	}
 	return err == nil
 }
@@ -243,10 +243,10 @@ func (s *Session) idle() bool {
 	return s.users == 0 && time.Since(s.unused) >= idleLengths*time.Duration(s.length.Load())
 }
 
-// tell has the Locker look at all leases.
-func (s *Session) tell() {
+// notifyLoss has the Locker look at all leases.
+func (s *Session) notifyLoss() {
 	for _, l := range s.all() {
-		l.tell()
+		l.notifyLoss()
 	}
 }
 

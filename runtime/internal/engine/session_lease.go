@@ -22,13 +22,13 @@ var (
 
 // Lease is a lease on a session, which an engine embeds in its own: it lasts until
 // its own deadline, which renewals move, or its session's, whichever is earlier. When
-// its own has passed the session owes its undo: nobody else frees it as long as the
-// session lives on for others.
+// its own has passed the session undoes it: nobody else frees it while the session
+// lives on for others.
 type Lease struct {
 	// Acquisition is what it was granted for. Its place in the queue serves another by now, if any.
 	Acquisition driver.Acquisition
 
-	on       *Session
+	session  *Session
 	onClose  func()
 	first, n uint64 // tokens
 	until    Deadline
@@ -37,14 +37,14 @@ type Lease struct {
 	mu     sync.Mutex // guards the rest, and that until is not extended once it has passed
 	timer  *time.Timer
 	closed bool
-	look   func()
+	onLoss func()
 }
 
 // NewLease returns a lease for a, which took the lock by the write with this revision. It lasts until
 // then. It uses the session until Close, or until the session has ended at the server. onClose, if it is
 // not nil, is called then.
 func (s *Session) NewLease(a *driver.Acquisition, revision uint64, until driver.Instant, onClose func()) *Lease {
-	l := &Lease{Acquisition: *a, on: s, onClose: onClose, first: revision << TokenBits, n: min(max(a.Tokens, 1), 1<<TokenBits)}
+	l := &Lease{Acquisition: *a, session: s, onClose: onClose, first: revision << TokenBits, n: min(max(a.Tokens, 1), 1<<TokenBits)}
 	l.Acquisition.Queue = false
 	l.until.Extend(until)
 	l.mu.Lock() // the session may end, and call Close, as soon as it has l
@@ -58,7 +58,7 @@ func (s *Session) NewLease(a *driver.Acquisition, revision uint64, until driver.
 }
 
 // Deadline implements [driver.Lease].
-func (l *Lease) Deadline() driver.Instant { return Earlier(l.until.Get(), l.on.Deadline()) }
+func (l *Lease) Deadline() driver.Instant { return Earlier(l.until.Get(), l.session.Deadline()) }
 
 // Tokens implements [driver.Lease].
 func (l *Lease) Tokens() (first, n uint64) { return l.first, l.n }
@@ -76,10 +76,10 @@ func (l *Lease) Extend(until driver.Instant) error {
 }
 
 // NotifyLoss implements [driver.LossNotifier].
-func (l *Lease) NotifyLoss(look func()) {
+func (l *Lease) NotifyLoss(onLoss func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.look = look
+	l.onLoss = onLoss
 }
 
 // End ends the lease, and tells nobody.
@@ -89,15 +89,15 @@ func (l *Lease) End() { l.until.End() }
 // gone. The caller holds no lock that a method of the Backend takes.
 func (l *Lease) Lose() {
 	l.until.End()
-	l.tell()
+	l.notifyLoss()
 }
 
-func (l *Lease) tell() {
+func (l *Lease) notifyLoss() {
 	l.mu.Lock()
-	look := l.look
+	onLoss := l.onLoss
 	l.mu.Unlock()
-	if look != nil {
-		look()
+	if onLoss != nil {
+		onLoss()
 	}
 }
 
@@ -120,7 +120,7 @@ func (l *Lease) ReleaseBy(ctx context.Context, free func(context.Context) (had, 
 		return err
 	}
 	l.Close()
-	l.on.Settle(l.Acquisition.ID)
+	l.session.DropUndo(l.Acquisition.ID)
 	switch {
 	case l.freeing.Swap(false): // it was we who freed it; or the session, for which it is over meanwhile
 		return nil
@@ -143,7 +143,7 @@ func (l *Lease) lapse() {
 		l.timer.Reset(left)
 	default:
 		l.until.End()
-		l.on.Owe(&l.Acquisition)
+		l.session.AddUndo(&l.Acquisition)
 	}
 }
 
@@ -159,21 +159,21 @@ func (l *Lease) Close() bool {
 	if was {
 		return false
 	}
-	l.on.mu.Lock()
-	delete(l.on.leases, l)
-	l.on.mu.Unlock()
-	l.on.Drop()
+	l.session.mu.Lock()
+	delete(l.session.leases, l)
+	l.session.mu.Unlock()
+	l.session.Drop()
 	if l.onClose != nil {
 		l.onClose()
 	}
 	return true
 }
 
-// Disown closes the lease, which the server or the clock has ended: nobody releases it. The
-// session undoes what is left of it, or is yet to come by an attempt that is late.
-func (l *Lease) Disown() {
+// CloseAndUndo closes a lease that the server or the clock has ended: nobody releases it. The
+// session undoes what is left of it, or what a late attempt may yet take.
+func (l *Lease) CloseAndUndo() {
 	if l.Close() {
-		l.on.Owe(&l.Acquisition)
+		l.session.AddUndo(&l.Acquisition)
 	}
 }
 
@@ -184,41 +184,41 @@ func (l *Lease) Closed() bool {
 	return l.closed
 }
 
-// Owe has the session undo a, now and each second, until that has succeeded or Settle
-// was called, and for the last time when the session has ended. What calls for one ID say by MayHaveRun and
-// Queue adds up. It is for an undo that has failed: the Locker gives up when the lease
-// would be over by itself, and the session lives on for others.
-func (s *Session) Owe(a *driver.Acquisition) {
+// AddUndo has the session undo a, now and each second, until that has succeeded or DropUndo
+// was called, and for the last time when the session has ended. MayHaveRun and Queue count if any
+// call for the ID has them. It is for an undo that has failed: the Locker gives up when the lease
+// would be over by itself, but the session lives on for others.
+func (s *Session) AddUndo(a *driver.Acquisition) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	owed := *a
+	undo := *a
 	if old := s.pending[a.ID]; old != nil {
-		owed.MayHaveRun = owed.MayHaveRun || old.MayHaveRun
-		owed.Queue = owed.Queue || old.Queue
+		undo.MayHaveRun = undo.MayHaveRun || old.MayHaveRun
+		undo.Queue = undo.Queue || old.Queue
 	}
-	s.pending[a.ID] = &owed
+	s.pending[a.ID] = &undo
 	if !s.retrying {
-		s.retrying = s.life.Go(s.undoPending)
+		s.retrying = s.life.Go(s.runUndos)
 	}
 }
 
-// Settle notes that the acquisition with this ID has nothing in the session any more.
-func (s *Session) Settle(id string) {
+// DropUndo ends the undo of the acquisition with this ID, which has nothing in the session any more.
+func (s *Session) DropUndo(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.pending, id)
 }
 
-// Owes reports whether an undo is pending.
-func (s *Session) Owes() bool {
+// HasUndo reports whether an undo is pending.
+func (s *Session) HasUndo() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.pending) > 0
 }
 
-// undoPending undoes what is owed until nothing is. Each is tried once more when the session
-// has ended: what the server had is gone with that, and what the engine knows of it is to go.
-func (s *Session) undoPending(ctx context.Context) {
+// runUndos tries the pending undos until none is left. It tries each once more when the session
+// has ended: the server has forgotten its locks then, and the engine is to forget them too.
+func (s *Session) runUndos(ctx context.Context) {
 	for wait := time.Duration(0); ; {
 		ended := !Pause(s.ctx, wait)
 		a := s.nextUndo()
@@ -231,7 +231,7 @@ func (s *Session) undoPending(ctx context.Context) {
 		wait = retryUndo
 		if err == nil || ended {
 			wait = 0
-			s.undone(a)
+			s.undoDone(a)
 		}
 	}
 }
@@ -248,8 +248,8 @@ func (s *Session) nextUndo() *driver.Acquisition {
 	return nil
 }
 
-// undone is Settle unless more is owed of the acquisition than a.
-func (s *Session) undone(a *driver.Acquisition) {
+// undoDone removes a from the pending undos, unless AddUndo has replaced it.
+func (s *Session) undoDone(a *driver.Acquisition) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.pending[a.ID] == a {

@@ -42,10 +42,10 @@ type Sessions[C comparable, S SessionServer] struct {
 	all     map[*Session]S // those, and the ones that have not ended at the server yet
 }
 
-// Longest returns the length of the longest of the leases that share a session with one of length
-// ttl. There are eight of these lengths for every doubling of the ttl; the ttls of one policy, with the
-// time for which a lease may be handed on and without it, have one.
-func Longest(ttl time.Duration) time.Duration {
+// ClassTTL returns the longest ttl of the leases that share a session with a lease of length ttl. There
+// are eight such classes for every doubling of the ttl. The ttls of one policy, with the time for which a
+// lease may be handed on and without it, are in one class.
+func ClassTTL(ttl time.Duration) time.Duration {
 	const tolerance = 25 // a ttl may be longer than its step by one part in so many
 	base := max(ttl-ttl/tolerance, 1)
 	step := time.Duration(1) << max(bits.Len64(uint64(base))-4, 0)
@@ -63,10 +63,10 @@ func NewSessions[C comparable, S SessionServer](life *Life, begin func(C, *Sessi
 // Get returns the session of class, and opens one if none lives. The caller uses it
 // until it calls Drop. The error is driver.ErrClosed after the last Close, that of
 // SessionServer.Open, or wraps that of ctx.
-func (t *Sessions[C, S]) Get(ctx context.Context, class C) (S, error) {
+func (ss *Sessions[C, S]) Get(ctx context.Context, class C) (S, error) {
 	var none S
 	for {
-		server, err := t.lookUp(class)
+		server, err := ss.lookUp(class)
 		if err != nil {
 			return none, err
 		}
@@ -88,45 +88,45 @@ func (t *Sessions[C, S]) Get(ctx context.Context, class C) (S, error) {
 }
 
 // lookUp returns the session of class, which may not be open yet.
-func (t *Sessions[C, S]) lookUp(class C) (S, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	server, ok := t.byClass[class]
+func (ss *Sessions[C, S]) lookUp(class C) (S, error) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	server, ok := ss.byClass[class]
 	if !ok {
-		s := newSession(t.life)
-		server = t.begin(class, s)
-		s.server, s.undo = server, t.undo
-		s.retire = func() { t.retire(class, s) }
-		s.forget = func() { t.forget(s) }
-		if !t.life.Go(s.run) {
+		s := newSession(ss.life)
+		server = ss.begin(class, s)
+		s.server, s.undo = server, ss.undo
+		s.retire = func() { ss.retire(class, s) }
+		s.forget = func() { ss.forget(s) }
+		if !ss.life.Go(s.run) {
 			return server, driver.ErrClosed
 		}
-		t.byClass[class], t.all[s] = server, server
+		ss.byClass[class], ss.all[s] = server, server
 	}
 	server.Base().Use()
 	return server, nil
 }
 
-func (t *Sessions[C, S]) retire(class C, s *Session) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if server, ok := t.byClass[class]; ok && server.Base() == s {
-		delete(t.byClass, class)
+func (ss *Sessions[C, S]) retire(class C, s *Session) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if server, ok := ss.byClass[class]; ok && server.Base() == s {
+		delete(ss.byClass, class)
 	}
 }
 
-func (t *Sessions[C, S]) forget(s *Session) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.all, s)
+func (ss *Sessions[C, S]) forget(s *Session) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	delete(ss.all, s)
 }
 
 // All returns the sessions that may have something at the server: those that were
 // opened, and have not ended there as far as the server has answered.
-func (t *Sessions[C, S]) All() (open []S) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for s, server := range t.all {
+func (ss *Sessions[C, S]) All() (open []S) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	for s, server := range ss.all {
 		select {
 		case <-s.opened:
 			open = append(open, server)
@@ -138,24 +138,24 @@ func (t *Sessions[C, S]) All() (open []S) {
 
 // Undo undoes a. What it leaves each session undoes: the Locker gives up when the lease that was
 // asked for would be over, and a session goes on.
-func (t *Sessions[C, S]) Undo(ctx context.Context, a *driver.Acquisition) error {
-	err := t.undo(ctx, a)
-	for _, server := range t.All() {
+func (ss *Sessions[C, S]) Undo(ctx context.Context, a *driver.Acquisition) error {
+	err := ss.undo(ctx, a)
+	for _, server := range ss.All() {
 		if err != nil {
-			server.Base().Owe(a)
+			server.Base().AddUndo(a)
 		} else {
-			server.Base().Settle(a.ID)
+			server.Base().DropUndo(a.ID)
 		}
 	}
 	return err
 }
 
 // Close ends all sessions. It is for [Life.Close], after which none is opened.
-func (t *Sessions[C, S]) Close() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	clear(t.byClass)
-	for s := range t.all {
+func (ss *Sessions[C, S]) Close() {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	clear(ss.byClass)
+	for s := range ss.all {
 		s.cancel(driver.ErrClosed)
 	}
 }
@@ -171,7 +171,7 @@ func (s *Session) run(context.Context) {
 	}
 	close(s.opened)
 	s.keep()
-	s.tell()
+	s.notifyLoss()
 	for wait := 20 * time.Millisecond; ; wait = min(2*wait, longestRetry) {
 		last := s.life.Closed()
 		ctx, cancel := context.WithTimeout(context.Background(), destroyWithin)

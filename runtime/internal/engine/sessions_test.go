@@ -322,12 +322,12 @@ func TestAwait(t *testing.T) {
 	})
 }
 
-func TestLongest(t *testing.T) {
+func TestClassTTL(t *testing.T) {
 	for d := 500 * time.Millisecond; d < 12*time.Hour; d += d/7 + 1 {
-		require.GreaterOrEqual(t, engine.Longest(d), d)
-		require.LessOrEqual(t, engine.Longest(d), d+d/5)
+		require.GreaterOrEqual(t, engine.ClassTTL(d), d)
+		require.LessOrEqual(t, engine.ClassTTL(d), d+d/5)
 	}
 	for _, d := range []time.Duration{500 * time.Millisecond, time.Second, 10 * time.Second, 15 * time.Second, 30 * time.Second, time.Minute} {
-		require.Equal(t, engine.Longest(d), engine.Longest(d+20*time.Millisecond), d)
+		require.Equal(t, engine.ClassTTL(d), engine.ClassTTL(d+20*time.Millisecond), d)
 	}
 }

@@ -78,14 +78,14 @@ type Store interface {
 type Locks struct {
 	store Store
 
-	renewsGrants bool                 // see NewWatched
-	life         *engine.Life         // likewise: of its Backend
-	watch        Watch                // likewise
-	clockless    bool                 // see NewClockless
-	began        time.Time            // likewise: what its clock counts from
-	arrivals     engine.Turns[string] // of those of this process who come to a key
-	retries      engine.Turns[string] // of those whose write that takes nothing came too late
-	removals     engine.Turns[string] // all for "": of an engine without a clock, the removals of records
+	renewsGrants bool                      // see NewWatched
+	life         *engine.Life              // likewise: of its Backend
+	watch        Watch                     // likewise
+	clockless    bool                      // see NewClockless
+	began        time.Time                 // likewise: what its clock counts from
+	arrivals     engine.KeyedMutex[string] // of those of this process who come to a key
+	retries      engine.KeyedMutex[string] // of those whose write that takes nothing came too late
+	removals     engine.KeyedMutex[string] // all for "": of an engine without a clock, the removals of records
 
 	mu       sync.Mutex           // guards the rest
 	beats    map[string]beats     // by key, of an engine without a clock

@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestTurns(t *testing.T) {
+func TestKeyedMutex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var turns Turns[string]
+		var turns KeyedMutex[string]
 		leave, err := turns.Enter(t.Context(), "a")
 		require.NoError(t, err)
 		other, err := turns.Enter(t.Context(), "b") // no other key waits
@@ -57,9 +57,9 @@ func TestTurns(t *testing.T) {
 }
 
 // Whose context ends as its turn comes does not come in.
-func TestTurnsWhoseContextEnds(t *testing.T) {
+func TestKeyedMutexWhoseContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var turns Turns[string]
+		var turns KeyedMutex[string]
 		leave, err := turns.Enter(t.Context(), "a")
 		require.NoError(t, err)
 		ctx := &endedContext{Context: t.Context()}

@@ -14,9 +14,9 @@ import (
 )
 
 // Who asks while a question is under way shares its answer, and waits no longer than its own context.
-func TestShared(t *testing.T) {
+func TestSingleFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var s engine.Shared
+		var s engine.SingleFlight
 		life := engine.NewLife()
 		life.Attach()
 		asked, failed := 0, errors.New("no answer")

@@ -1,0 +1,65 @@
+package engine
+
+import (
+	"context"
+	"sync"
+)
+
+// KeyedMutex lets one goroutine at a time in, for each key. The zero KeyedMutex is ready.
+type KeyedMutex[K comparable] struct {
+	OnWait func(ctx context.Context) // is called before Enter waits, if it is not nil
+
+	mu   sync.Mutex // guards keys
+	keys map[K]*keyLock
+}
+
+type keyLock struct {
+	held  chan struct{} // full while somebody is in
+	users int           // in it, or waiting; KeyedMutex.mu guards it
+}
+
+// Enter waits until nobody is in for key, or until ctx ends: then it returns the error of ctx, also if
+// both come together. If nobody is in, it does not look at ctx. The caller must call leave once.
+func (m *KeyedMutex[K]) Enter(ctx context.Context, key K) (leave func(), err error) {
+	m.mu.Lock()
+	if m.keys == nil {
+		m.keys = map[K]*keyLock{}
+	}
+	lock := m.keys[key]
+	if lock == nil {
+		lock = &keyLock{held: make(chan struct{}, 1)}
+		m.keys[key] = lock
+	}
+	lock.users++
+	m.mu.Unlock()
+	leave = func() {
+		<-lock.held
+		m.forget(key, lock)
+	}
+	select {
+	case lock.held <- struct{}{}:
+		return leave, nil
+	default:
+	}
+	if m.OnWait != nil {
+		m.OnWait(ctx)
+	}
+	select {
+	case lock.held <- struct{}{}:
+		if ctx.Err() == nil {
+			return leave, nil
+		}
+		<-lock.held
+	case <-ctx.Done():
+	}
+	m.forget(key, lock)
+	return nil, ctx.Err()
+}
+
+func (m *KeyedMutex[K]) forget(key K, lock *keyLock) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if lock.users--; lock.users == 0 {
+		delete(m.keys, key)
+	}
+}
