@@ -33,7 +33,7 @@ const (
 // a slot free is sent at once, directly if the server is prompt and has a connection free;
 // those that come while all are in use go together in the next batch.
 type batcher struct {
-	client  *redis.Client // its connections ask the server whether it is fit for locks, but for a standby's
+	client  *redis.Client // each new connection checks that the server is fit for locks, except a standby's
 	standby *batcher      // for renewals, and for releases where client has no connection; it has none itself
 	warmed  atomic.Bool   // standby has had a connection, or is dialing one
 	prompt  atomic.Bool   // the last round trip was answered within promptLimit
@@ -199,8 +199,8 @@ func (b *batcher) send(ctx context.Context, calls []*call) {
 	}
 }
 
-// round sends calls in one round trip. It returns those that have ended, and those that
-// are to be sent again.
+// round sends calls in one round trip. It returns those that have ended, and those to send
+// again.
 func (b *batcher) round(ctx context.Context, calls []*call) (ended, again []*call) {
 	if len(calls) > 1 { // else go-redis fails all for the one whose caller goes while it connects
 		calls = slices.DeleteFunc(calls, func(c *call) bool { return !c.encode() })

@@ -17,9 +17,9 @@ import (
 )
 
 // batcherTo returns a batcher to a stub.
-func batcherTo(t *testing.T, wary bool, answer func(command []string) string) *batcher {
+func batcherTo(t *testing.T, refuseEvicting bool, answer func(command []string) string) *batcher {
 	t.Helper()
-	b := newBatcher(*lockOptions(&redis.Options{Addr: stub(t, answer), ReadTimeout: soon}, 0), wary)
+	b := newBatcher(*lockOptions(&redis.Options{Addr: stub(t, answer), ReadTimeout: soon}, 0), refuseEvicting)
 	b.directLimit = soon
 	t.Cleanup(func() { _ = b.close() })
 	return b

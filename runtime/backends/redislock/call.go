@@ -13,7 +13,7 @@ import (
 )
 
 // request is one script with its arguments. It does not change once it is sent: the next
-// attempt is made of it while one that was given up may still read it.
+// attempt copies it while an attempt that was given up may still read it.
 type request struct {
 	script   *script
 	keys     [4]string
@@ -35,7 +35,7 @@ type call struct {
 	request
 	asking bool // the server was named by an ASK
 	eval   bool // by EVAL, because the server does not know the script's hash
-	alone  bool // not in one command with others: the server refused them together
+	alone  bool // in a command by itself: the server refused it together with others
 
 	state  atomic.Int32 // pending, encoded or abandoned
 	mark   *sentMark    // of the command that it is sent with
@@ -45,8 +45,8 @@ type call struct {
 	ctx    context.Context // the caller's
 	done   chan struct{}
 
-	batcher *batcher // that was to do it as one of several: see several.go
-	failed  error    // why that did not
+	batcher *batcher // that sent it as one of several: see several.go
+	failed  error    // how that ended
 }
 
 // on returns a call that runs s on keys.
@@ -118,8 +118,8 @@ func (m *sentMark) MarshalBinary() ([]byte, error) {
 // String is for hooks that log commands.
 func (m *sentMark) String() string { return m.arg }
 
-// failed returns the error of a command that ended with err, which is no answer of
-// the server's.
+// failed returns the error of a command that ended with err, which is not an answer of the
+// server.
 func (m *sentMark) failed(err error) error {
 	var unfit *unfitError
 	switch {

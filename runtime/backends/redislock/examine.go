@@ -19,8 +19,8 @@ const examinedFor = 10 * time.Minute
 
 // examine returns the OnConnect of connections on which locks are taken. It calls
 // theirs, the caller's, and then asks the server about itself: each connection may lead
-// to another server than the one before. A wary one fails if the server may evict
-// locks.
+// to another server than the one before. With refuseEvicting it fails if the server may
+// evict locks.
 func (b *batcher) examine(theirs func(context.Context, *redis.Conn) error, refuseEvicting bool) func(context.Context, *redis.Conn) error {
 	return func(ctx context.Context, conn *redis.Conn) error {
 		if theirs != nil {

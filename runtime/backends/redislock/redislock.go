@@ -82,7 +82,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	return b.subscriber.hold(l), nil
 }
 
-// attemptAcquire asks the server by first. It returns one of the three.
+// attemptAcquire sends first, and again as run does. It returns one of the three.
 func (b *Backend) attemptAcquire(ctx context.Context, k keys, a *driver.Acquisition, w *waiter, first *call) (*lease, *driver.HeldError, error) {
 	c, unanswered, err := b.run(ctx, first)
 	a.MayHaveRun = a.MayHaveRun || unanswered
@@ -114,8 +114,8 @@ func (b *Backend) attemptAcquire(ctx context.Context, k keys, a *driver.Acquisit
 	return l, nil, nil
 }
 
-// acquire returns the call that takes k for a. It passes no argument that
-// goes without saying.
+// acquire returns the call that takes k for a. It leaves out arguments that have their
+// default.
 func (b *Backend) acquire(k keys, a *driver.Acquisition, w *waiter) *call {
 	tokens, entry, since := "", "", ""
 	if a.Queue {
@@ -129,9 +129,9 @@ func (b *Backend) acquire(k keys, a *driver.Acquisition, w *waiter) *call {
 	return c
 }
 
-// run sends first to the server of its first key, and the like again where an attempt had no
-// answer or was refused for the moment. It returns the attempt that was answered. unanswered
-// says that some attempt was not, so that it may have run, or may yet run, beside that one.
+// run sends first to the server of its first key, and sends its request again where an attempt
+// had no answer or a transient error. It returns the attempt that was answered. unanswered says
+// that some attempt was not, so that it may have run, or may yet run, beside that one.
 func (b *Backend) run(ctx context.Context, first *call) (c *call, unanswered bool, err error) {
 	var to route
 	begun, request := time.Now(), first.request
@@ -168,8 +168,8 @@ func (b *Backend) run(ctx context.Context, first *call) (c *call, unanswered boo
 	}
 }
 
-// attempt does c, unless it was done as one of several, by the batcher that it returns. It is
-// the nth time.
+// attempt sends c, the nth attempt, unless it was sent already as one of several. It returns
+// the batcher that c went by.
 func (b *Backend) attempt(ctx context.Context, c *call, to route, n int) (*batcher, error) {
 	if c.batcher != nil || c.failed != nil {
 		return c.batcher, c.failed

@@ -60,9 +60,9 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	return err
 }
 
-// straggler is how long after its lease's length an attempt without an
+// tombstoneMargin is how long after its lease's length an attempt without an
 // answer may still reach the server and must find itself undone.
-const straggler = time.Minute
+const tombstoneMargin = time.Minute
 
 // releaseArgs is what release.lua is told beside the lock and its owner.
 type releaseArgs struct {
@@ -79,7 +79,7 @@ func (f releaseArgs) call(k keys, id string) *call {
 		c.oneKeySuffices = true
 		return c
 	}
-	tombstone := f.ttl + straggler
+	tombstone := f.ttl + tombstoneMargin
 	c := releaseScript.on(k.lock, k.queue, k.token, k.undone(id)).with(id, k.channel, f.last, f.entry, ms(tombstone))
 	c.oneKeySuffices, c.tombstone = true, tombstone
 	return c

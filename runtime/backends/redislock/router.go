@@ -46,7 +46,7 @@ type batcherKey struct {
 // leads to the server that owns the key as far as we know.
 type route struct {
 	addr   string
-	asking bool // there for this once: the slot is on its way
+	asking bool // only this call goes there: the slot is moving
 }
 
 // failoverTimeout is how long a server may be silent. Then we look whether another has
@@ -253,7 +253,7 @@ var resendAfter = []time.Duration{0, 20 * time.Millisecond, 100 * time.Milliseco
 type outage struct{ begun, seen time.Time }
 
 // resends reports whether a call that was first sent then is sent again after this
-// attempt, whoever waits for it. No other server takes the place of one by itself: if
+// attempt, whether or not its caller may wait. No other server takes the place of one by itself: if
 // it is silent, a second attempt finds out whether it was the connection that was
 // dead, and further ones would each take as long as the client's timeouts.
 func (r *router) resends(attempt int, first time.Time) bool {

@@ -70,7 +70,7 @@ func (s *script) at(cluster bool) text {
 	return s.text
 }
 
-// ms returns d as scripts are told it.
+// ms returns d in milliseconds, as scripts take it.
 func ms(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
 // textOf puts server.lua before sources, and the constants of this package into them: baked
@@ -87,7 +87,7 @@ func textOf(cluster bool, sources []string) text {
 	return text{source, hex.EncodeToString(sum[:])}
 }
 
-// function returns the Lua function of this name that does what a script does.
+// function returns a script's source as a Lua function of this name.
 func function(name, source string) string {
 	return "local function " + name + "(KEYS, ARGV)\n" + source + "end\n"
 }

@@ -163,7 +163,7 @@ func TestTombstone(t *testing.T) {
 	if _, err := b.Acquire(t.Context(), a); err == nil || isHeldError(err) {
 		t.Errorf("acquired after it was undone: %v", err)
 	}
-	if left := pttl(t, addr, tombstoneOf(a)); left < a.TTL+straggler*3/4 {
+	if left := pttl(t, addr, tombstoneOf(a)); left < a.TTL+tombstoneMargin*3/4 {
 		t.Errorf("the tombstone stands for %v", left)
 	}
 	if exists(t, addr, key) {

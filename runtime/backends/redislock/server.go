@@ -20,7 +20,7 @@ type server struct {
 	directLimit time.Duration // for the answer to a direct call
 }
 
-// newBatcher returns a batcher to the server that o leads to. A wary one takes no
+// newBatcher returns a batcher to the server that o leads to. With refuseEvicting it takes no
 // locks where the server may evict them.
 func newBatcher(o redis.Options, refuseEvicting bool) *batcher {
 	b := &batcher{server: &server{created: time.Now()}}

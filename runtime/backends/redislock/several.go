@@ -9,11 +9,11 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// What a Locker takes or frees for one call is sent in as few commands as there can be. Each
-// lock has a call of its own all the same (see together.lua): only the first attempts are
-// made together, and what they leave open goes on as it does for a lock by itself.
+// The first attempts at several locks are sent in as few commands as possible. Each lock has a
+// call of its own (see together.lua): where its first attempt did not settle it, it goes on as
+// a lock by itself does.
 
-// mostTogether is how many calls take a server little beside failoverTimeout.
+// mostTogether is how many calls a server does in much less than failoverTimeout.
 const mostTogether = 8 * batchLimit
 
 // AcquireAll implements [driver.BatchAcquirer].

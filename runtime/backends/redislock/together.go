@@ -12,9 +12,8 @@ import (
 //go:embed together.lua
 var togetherSource string
 
-// togetherScript is what calls that wait at the same time are sent with: one
-// command for all; in a Cluster for those of one slot. Not to who does not say that it has
-// all keys: see hasAllKeys.
+// togetherScript does many calls by one command; in a Cluster, those of one slot. It is sent
+// only to a server that says that it has all keys: see hasAllKeys.
 var togetherScript = newScript(0, grantSource,
 	function("acquire", acquireSource), function("release", releaseSource), function("renew", renewSource), togetherSource)
 

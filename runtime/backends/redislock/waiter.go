@@ -61,7 +61,7 @@ func channelOfProcess(process string) string { return "lockgen:process:" + proce
 
 func isProcess(channel string) bool { return strings.HasPrefix(channel, "lockgen:process:") }
 
-// queueEntry is what stands in the queue for a. It is the same for all of a's attempts.
+// queueEntry is the member of the queue that stands for a. It is the same for all of a's attempts.
 func queueEntry(a *driver.Acquisition) string {
 	return fmt.Sprintf("%s %d %d", a.ID, grantedTTL(a).Milliseconds(), a.Tokens)
 }
@@ -108,7 +108,7 @@ func (w *waiter) claim(b *Backend, k keys, a *driver.Acquisition) *lease {
 	defer w.subscriber.mu.Unlock()
 	g := w.granted
 	if w.granted = nil; g == nil || w.micros == 0 || g.micros < w.micros {
-		return nil // or the server has said since that another has the lock
+		return nil // the server has said since that another has the lock
 	}
 	l := newLease(b, k, a, g.first)
 	// The server's clock may have been set forward in between.
@@ -126,8 +126,8 @@ func (w *waiter) claim(b *Backend, k keys, a *driver.Acquisition) *lease {
 	return l
 }
 
-// place returns what stands in the queue for a, and since when: "" if from now on. It is the
-// process that has a place, so an acquisition that follows on one that gave up has that one's.
+// place returns a's entry in the queue, and since when its process waits: "" if from now on. The
+// place is the process's: an acquisition that follows one that gave up keeps that one's.
 // A process that may not subscribe has none, and polls. w may be nil.
 func (w *waiter) place(a *driver.Acquisition) (entry, since string) {
 	if w == nil {
@@ -144,7 +144,7 @@ func (w *waiter) place(a *driver.Acquisition) (entry, since string) {
 	return queueEntry(a), since
 }
 
-// state says whether the server tells this waiter what concerns it.
+// state returns how far the subscription of w's process has come.
 func (w *waiter) state() topicState {
 	w.subscriber.mu.Lock()
 	defer w.subscriber.mu.Unlock()
