@@ -72,7 +72,7 @@ func (r *router) cluster() *redis.ClusterClient {
 	return cluster
 }
 
-// of returns the batcher to the server that owns key, or to where a server sent
+// batcherFor returns the batcher to the server that owns key, or to where a server sent
 // the call. replicas is set for calls that wait for replicas.
 func (r *router) batcherFor(ctx context.Context, key string, to route, replicas bool) (*batcher, error) {
 	if r.life.Closed() {

@@ -22,7 +22,7 @@ const (
 	minTTL    = time.Millisecond
 	// maxTTL is the longest lease: far below the least token in µs.
 	maxTTL = 10 * 365 * 24 * time.Hour
-	// leastToken parts tokens, which follow the clock, from what else a
+	// minToken parts tokens, which follow the clock, from what else a
 	// statement may answer.
 	minToken = 1 << 50
 )

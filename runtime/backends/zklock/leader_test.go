@@ -34,10 +34,14 @@ func TestSessionsOfLeaderAndCandidateEnd(t *testing.T) {
 				terms[i] <- term
 				select {
 				case <-resign:
-					return nil
 				case <-term.Done():
 					return context.Cause(term)
 				}
+				err := lock.Check(term)
+				if err != nil { // it was meant for the one that leads
+					go func() { resign <- struct{}{} }()
+				}
+				return err
 			})
 		}()
 		if i == 0 {
