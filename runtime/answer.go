@@ -53,7 +53,7 @@ func (e *entry) noteRequestLocked() {
 	}
 }
 
-// attempt asks the engine for the lease, and notes when that was refused.
+// attempt asks the engine for the lease. If there is none, it notes whether the engine has answered.
 func (op *acquireOp) attempt(ctx context.Context) (driver.Lease, error) {
 	lease, err := op.entry.backend.Acquire(ctx, op.acquisition)
 	if err != nil {

@@ -178,10 +178,10 @@ func Extract(ctx context.Context, c Carrier, k *Keyring) (context.Context, *Hold
 	if err != nil {
 		return fail(err)
 	}
-	stay := &delegatedCall{keyring: k, until: driver.At(now).Add(left), method: &methodContext{caller: ctx}}
-	held, err := stay.enter(owned(ctx), d)
+	call := &delegatedCall{keyring: k, until: driver.At(now).Add(left), method: &methodContext{caller: ctx}}
+	held, err := call.enter(owned(ctx), d)
 	if err != nil {
-		stay.end(err)
+		call.end(err)
 		return fail(err)
 	}
 	return held.frame.ctx, held, nil
@@ -252,11 +252,11 @@ func (l *delegatedLease) Renew(context.Context, time.Duration) error   { return 
 func (l *delegatedLease) Release(_ context.Context, last uint64) error { return driver.ErrLost }
 
 // enter enters the holds of d, the outermost first, as all callers do.
-func (s *delegatedCall) enter(outer *frame, d *delegation) (*Hold, error) {
-	s.watch()
-	all := &Hold{frame: outer, method: s.method}
+func (c *delegatedCall) enter(outer *frame, d *delegation) (*Hold, error) {
+	c.watch()
+	all := &Hold{frame: outer, method: c.method}
 	for i := range d.Holds {
-		one, err := s.enterOne(&d.Holds[i])
+		one, err := c.enterOne(&d.Holds[i])
 		if err != nil {
 			releaseAll(endedContext, all.holds, nil)
 			return nil, err
@@ -268,15 +268,15 @@ func (s *delegatedCall) enter(outer *frame, d *delegation) (*Hold, error) {
 		held = all.holds[0]
 	}
 	held.frame.several = d.Several
-	held.frame.ctx = &ownedContext{Context: s.method, frame: held.frame}
+	held.frame.ctx = &ownedContext{Context: c.method, frame: held.frame}
 	return held, nil
 }
 
-func (s *delegatedCall) enterOne(d *delegatedHold) (*Hold, error) {
-	in := s.keyring.use(d.ID)
-	if err := in.frame.slot().enter(s.method, defaultPolicy, time.Time{}); err != nil {
-		s.keyring.unuse(d.ID)
-		if s.until.Left() <= 0 {
+func (c *delegatedCall) enterOne(d *delegatedHold) (*Hold, error) {
+	in := c.keyring.use(d.ID)
+	if err := in.frame.slot().enter(c.method, defaultPolicy, time.Time{}); err != nil {
+		c.keyring.unuse(d.ID)
+		if c.until.Left() <= 0 {
 			err = because(ErrLost, errLeaseOver)
 		}
 		return nil, err
@@ -284,11 +284,11 @@ func (s *delegatedCall) enterOne(d *delegatedHold) (*Hold, error) {
 	h := &hold{
 		policy: d.policy(), token: d.Token, began: driver.Now(),
 		entry: &entry{id: entryID{backend: d.Backend, key: d.Key, kind: driver.Kind(d.Kind)}},
-		lease: &heldLease{Lease: &delegatedLease{s, d}},
+		lease: &heldLease{Lease: &delegatedLease{c, d}},
 	}
 	one := &Hold{frame: &frame{}, parent: &in.frame}
 	one.frame.current.Store(h)
-	if s.until.Left() <= 0 { // while it waited
+	if c.until.Left() <= 0 { // while it waited
 		_ = one.releaseOne(endedContext)
 		return nil, because(ErrLost, errLeaseOver)
 	}
@@ -297,26 +297,26 @@ func (s *delegatedCall) enterOne(d *delegatedHold) (*Hold, error) {
 
 // watch ends the context when the delegation is over. It looks now and then, because
 // timers stand still while the machine sleeps.
-func (s *delegatedCall) watch() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.timer = time.AfterFunc(min(s.until.Left(), noticeSleep), func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if left := s.until.Left(); left > 0 {
-			s.timer.Reset(min(left, noticeSleep))
+func (c *delegatedCall) watch() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.timer = time.AfterFunc(min(c.until.Left(), noticeSleep), func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if left := c.until.Left(); left > 0 {
+			c.timer.Reset(min(left, noticeSleep))
 			return
 		}
-		s.method.end(&Error{Op: "hold", Err: because(ErrLost, errLeaseOver)})
+		c.method.end(&Error{Op: "hold", Err: because(ErrLost, errLeaseOver)})
 	})
 }
 
 // end ends the context, because the callee has returned or could not enter.
-func (s *delegatedCall) end(cause error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.timer.Stop()
-	s.method.end(cause)
+func (c *delegatedCall) end(cause error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.timer.Stop()
+	c.method.end(cause)
 }
 
 // leaveDelegated ends what a callee has of its caller's hold: a re-entry, or all of it,

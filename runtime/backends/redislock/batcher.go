@@ -75,8 +75,9 @@ func (b *batcher) do(ctx context.Context, c *call) error {
 	return c.err
 }
 
-// directContext is the context of a direct call: ctx, with a deadline for the answer. go-redis looks at Deadline before it reads and writes, and at Done
-// while it dials; so it needs no timer.
+// directContext is the context of a direct call: the caller's, with a deadline for the answer.
+// go-redis looks at Deadline before it reads and writes, and at Done while it dials, so it needs
+// no timer.
 type directContext struct {
 	context.Context
 	answer time.Time

@@ -327,10 +327,10 @@ func tombstoneOf(a *driver.Acquisition) string {
 	return "lockgen:undone:{" + a.Key + "}:" + a.ID
 }
 
-func queueOf(key string) string   { return "lockgen:queue:{" + key + "}" }
-func asideOf(key string) string   { return "lockgen:strangers:{" + key + "}" }
-func tokenOf(key string) string   { return "lockgen:token:{" + key + "}" }
-func channelOf(key string) string { return "redisson_lock__channel:{" + key + "}" }
+func queueOf(key string) string     { return "lockgen:queue:{" + key + "}" }
+func strangersOf(key string) string { return "lockgen:strangers:{" + key + "}" }
+func tokenOf(key string) string     { return "lockgen:token:{" + key + "}" }
+func channelOf(key string) string   { return "redisson_lock__channel:{" + key + "}" }
 
 // reserved returns the highest fencing token that the server remembers.
 func reserved(t testing.TB, addr, key string) int64 {

@@ -41,7 +41,7 @@ func TestStrangersHaveTheirShare(t *testing.T) {
 				t.Errorf("%d holds in a row beside a stranger", n)
 			}
 			freeLease(t, l)
-			command(t, addr, "DEL", asideOf(key))
+			command(t, addr, "DEL", strangersOf(key))
 			continue
 		}
 		left++
@@ -52,7 +52,7 @@ func TestStrangersHaveTheirShare(t *testing.T) {
 		if err := b.Undo(t.Context(), a); err != nil {
 			t.Error(err)
 		}
-		command(t, addr, "DEL", key, queueOf(key), asideOf(key))
+		command(t, addr, "DEL", key, queueOf(key), strangersOf(key))
 	}
 	if left < 20 || given < 20 {
 		t.Errorf("left to the stranger %d times, given to ours %d times", left, given)
@@ -68,7 +68,7 @@ func TestStrangerBesideOneOfOurs(t *testing.T) {
 	stranger := newClient(t, addr).Subscribe(t.Context(), channelOf(key))
 	defer stranger.Close()
 	eventually(t, soon, "the stranger listens", func() bool { return subscribers(t, addr, channelOf(key)) == 1 })
-	aside := asideOf(key)
+	strangers := strangersOf(key)
 	b := newTestBackend(t, addr)
 	left, given := 0, 0
 	for range 1000 {
@@ -81,8 +81,8 @@ func TestStrangerBesideOneOfOurs(t *testing.T) {
 		}
 		begin := time.Now()
 		freeLease(t, l)
-		isLeft := command(t, addr, "EXISTS", aside) == int64(1)
-		command(t, addr, "DEL", aside)
+		isLeft := command(t, addr, "EXISTS", strangers) == int64(1)
+		command(t, addr, "DEL", strangers)
 		switch {
 		case time.Since(begin) > leftToRedisson: // it may have been left, and is not any more
 		case isLeft:
@@ -98,7 +98,7 @@ func TestStrangerBesideOneOfOurs(t *testing.T) {
 		t.Errorf("left to the stranger %d times, and %d times not", left, given)
 	}
 
-	command(t, addr, "SET", aside, "", "PX", "60000")
+	command(t, addr, "SET", strangers, "", "PX", "60000")
 	once := wish(key, 1)
 	once.Queue = false
 	l, err := b.Acquire(t.Context(), once)
@@ -106,7 +106,7 @@ func TestStrangerBesideOneOfOurs(t *testing.T) {
 		t.Fatalf("one that only tries, of a lock that nobody holds: %v", err)
 	}
 	freeLease(t, l)
-	command(t, addr, "SET", aside, "", "PX", "60000")
+	command(t, addr, "SET", strangers, "", "PX", "60000")
 	a := wish(key, 10)
 	s := waits(t, b, a)
 	java := newRedisson(t, addr, key)
@@ -116,7 +116,7 @@ func TestStrangerBesideOneOfOurs(t *testing.T) {
 	if _, err := b.Acquire(t.Context(), a); !isHeldError(err) {
 		t.Fatalf("held by a stranger: %v", err)
 	}
-	if command(t, addr, "EXISTS", aside) != int64(0) {
+	if command(t, addr, "EXISTS", strangers) != int64(0) {
 		t.Error("a stranger has had its turn, and the lock is still left to strangers")
 	}
 	java.unlock()
