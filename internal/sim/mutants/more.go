@@ -92,7 +92,7 @@ var more = []mutant.Mutant{
 	},
 	{
 		Name: "opens-empty", Mistake: "a member that came back empty and grants at once",
-		Patches: []mutant.Patch{{File: sharded + "record.go", Old: "_ = m.record.Ask(ctx, text, &mine)\n	case s.Version", New: "mine.Open = true\n		_ = m.record.Ask(ctx, text, &mine)\n	case s.Version"}},
+		Patches: []mutant.Patch{{File: sharded + "record.go", Old: "return m.record.Ask(ctx, text, &mine)", New: "mine.Open = true\n		return m.record.Ask(ctx, text, &mine)"}},
 		Faults:  []string{"empty-member"},
 	},
 	{

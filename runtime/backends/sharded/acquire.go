@@ -47,7 +47,7 @@ func (m *member) refusal(e *epoch, key string) error {
 	switch unknown := m.backend.unknownMember(s); {
 	case s.grants(m.name, key):
 		return nil
-	case s.Version > m.backend.options.Version:
+	case s.Version > m.backend.options.Version && owner(s.Members, key) != m.name:
 		return fmt.Errorf("by version %d of the membership the key is at %q; this process has version %d, which keeps it at %q: give it the later one",
 			s.Version, owner(s.Members, key), m.backend.options.Version, m.name)
 	case s.Version == m.backend.options.Version && unknown != "":

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -144,7 +145,7 @@ func TestBlind(t *testing.T) {
 }
 
 // An old process is alone with its only member, which has forgotten all: it does not bring the old
-// membership back.
+// membership back, and its calls wait for a process that has the later one.
 func TestOldProcessAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "ab")
@@ -159,9 +160,7 @@ func TestOldProcessAlone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := old.Acquire(t.Context(), short, key); !errors.Is(err, lock.ErrUnavailable) {
-			t.Errorf("two hold the key, or: %v", err)
-		}
+		w.refused(old, key)
 		h.Release(nil)
 		old.end()
 		late.end()
@@ -259,19 +258,20 @@ func TestGone(t *testing.T) {
 	})
 }
 
-// A first start waits, and two memberships of one version are refused.
+// A first start waits, and so does a call that comes before there is a record. Two memberships of one
+// version are refused.
 func TestFirstStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "abc")
 		begin, p := time.Now(), w.join(1, "ab", "")
-		_ = p.backend.Ping(t.Context())
-		time.Sleep(time.Second)
-		w.refused(p, "key")
+		var others sync.WaitGroup
+		others.Go(func() { w.refused(p, "key") })
 		_, h, err := p.Acquire(t.Context(), short, "key")
 		if took := time.Since(begin); err != nil || took < drain || took > drain+2*time.Second {
 			t.Errorf("the first start took %v: %v", took, err)
 		}
 		h.Release(nil)
+		others.Wait()
 		other := w.join(1, "abc", "")
 		_ = other.backend.Ping(t.Context())
 		time.Sleep(time.Second)
@@ -294,11 +294,15 @@ func TestChangeInChange(t *testing.T) {
 		begin, next := time.Now(), w.join(2, "abc", "")
 		_ = next.backend.Ping(t.Context())
 		time.Sleep(time.Second)
-		_, h, err := next.Acquire(t.Context(), short, keyOf(first, next, "a", "a"))
-		if took := time.Since(begin); err != nil || took < drain || took > drain+2*time.Second {
-			t.Errorf("a key that stays, after %v: %v; it is not known who held it", took, err)
+		stays := keyOf(first, next, "a", "a")
+		w.refused(first, stays)
+		for _, p := range []*process{first, next} {
+			_, h, err := p.Acquire(t.Context(), short, stays)
+			if took := time.Since(begin); err != nil || took < drain || took > drain+2*time.Second {
+				t.Errorf("process %d, a key that stays, after %v: %v; it is not known who held it", p.number, took, err)
+			}
+			h.Release(nil)
 		}
-		h.Release(nil)
 		first.end()
 		next.end()
 		time.Sleep(time.Minute)

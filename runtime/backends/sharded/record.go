@@ -59,14 +59,19 @@ type member struct {
 	mu         sync.Mutex // guards the rest
 	epoch      *epoch     // the latest; nil: none is known, or it was lost
 	recordText string     // what the last look found
+	makeErr    error      // why the record, which is not there, could not be made the last time
 }
 
 // watch looks at m's record again and again, and advances it.
 func (m *member) watch(ctx context.Context) {
 	engine.Every(ctx, m.backend.terms.Probe, func(ctx context.Context) {
+		var err error
 		if m.record.Ask(ctx, "", nil) == nil {
-			m.advance(ctx)
+			err = m.advance(ctx)
 		}
+		m.mu.Lock()
+		m.makeErr = err
+		m.mu.Unlock()
 	})
 }
 
@@ -112,11 +117,12 @@ func (m *member) known() *epoch {
 	return &e
 }
 
-// advance writes the next state of m's record if that is due. If several processes do, one is first.
-func (m *member) advance(ctx context.Context) {
+// advance writes the next state of m's record if that is due. If several processes do, one is first. The
+// error is why a record that is not there can't be made.
+func (m *member) advance(ctx context.Context) error {
 	b := m.backend
 	if b.group.Refused() != nil || b.outdated.Load() {
-		return
+		return nil
 	}
 	m.mu.Lock()
 	e, text := m.epoch, m.recordText
@@ -128,7 +134,7 @@ func (m *member) advance(ctx context.Context) {
 	mine := state{Version: b.options.Version, Members: b.names}
 	switch {
 	case e == nil:
-		_ = m.record.Ask(ctx, text, &mine)
+		return m.record.Ask(ctx, text, &mine)
 	case s.Version < mine.Version:
 		if mine.Waits = s.Members; s.Open {
 			mine.Before = s.Members
@@ -140,6 +146,7 @@ func (m *member) advance(ctx context.Context) {
 		s.Open = true
 		_ = m.record.Ask(ctx, text, &s)
 	}
+	return nil
 }
 
 // drained reports whether no key can be held at a member where it was before s, the record of a member,
@@ -165,7 +172,8 @@ func (b *Backend) unknownMember(s state) string {
 	return ""
 }
 
-// current returns m's record by a look that is not older than Silence. It looks if need be.
+// current returns m's record by a look that is not older than Silence. It looks if need be. If there is no
+// record the error is [engine.NotYet], unless none could be made the last time.
 func (m *member) current(ctx context.Context) (*epoch, error) {
 	for range 2 {
 		m.mu.Lock()
@@ -179,8 +187,14 @@ func (m *member) current(ctx context.Context) (*epoch, error) {
 			return nil, err
 		}
 	}
-	return nil, fmt.Errorf("the member %q has no record of which keys it has; a first start waits for %v, and so does a member that has lost it",
-		m.name, m.backend.terms.Drain())
+	m.mu.Lock()
+	err := m.makeErr
+	m.mu.Unlock()
+	if err != nil {
+		return nil, fmt.Errorf("the member %q has no record of which keys it has, and none can be made: %w", m.name, err)
+	}
+	return nil, engine.NotYet(m.backend.terms.Probe, fmt.Sprintf("the member %q has no record of which keys it has; a first start waits for %v, "+
+		"and so does a member that has lost it", m.name, m.backend.terms.Drain()))
 }
 
 // Begin opens shards that have never been in use: it makes the record of each member that has

@@ -333,13 +333,18 @@ func TestStuckDialKeepsNoRenewalWaiting(t *testing.T) {
 		type patient struct{}
 		d := &stuckDial{watched: w, patient: patient{}, hangs: make(chan struct{})}
 		db := sql.OpenDB(d)
+		db.SetMaxIdleConns(-1) // else the first connection may be the renewals' too, once Acquire has given it back
 		t.Cleanup(func() { require.NoError(t, db.Close()) })
 		b := s.backendOn(db)
 		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), patient{}, true), patience)
 		defer cancel()
 		l, err := b.Acquire(ctx, attempt("k", time.Minute))
 		require.NoError(t, err)
-		<-d.hangs
+		select {
+		case <-d.hangs:
+		case <-ctx.Done():
+			t.Fatal("nothing dials for the renewals' connection")
+		}
 		require.NoError(t, l.Renew(ctx, time.Minute))
 		require.NoError(t, l.Release(ctx, first(l)))
 	})
