@@ -2,6 +2,7 @@ package generator
 
 import (
 	"go/token"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -35,6 +36,11 @@ func (it *item) offset(i int) int {
 func readItems(text string) (items []item, problems []problem) {
 	r := &itemReader{text: text}
 	for r.skipSpace(); r.at < len(text); r.skipSpace() {
+		if what := comma(text[r.at]); what != "" {
+			r.fail(r.at, "items are parted by spaces; quotes keep a comma in a value", what)
+			r.at++
+			continue
+		}
 		it, ok := r.item()
 		it.broken = !ok
 		items = append(items, it)
@@ -62,6 +68,20 @@ func (r *itemReader) skipSpace() (skipped bool) {
 
 func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\r' }
 
+// comma says what a byte is that parts items elsewhere; empty is none.
+func comma(c byte) string {
+	switch c {
+	case ',':
+		return "a comma"
+	case ';':
+		return "a semicolon"
+	}
+	return ""
+}
+
+// endsItem matches a bare value's comma that no value goes on behind.
+var endsItem = regexp.MustCompile(`^[,;](?:$|[ \t\r]|(?:` + itemPattern + `)(?:$|[=,; \t\r]))`)
+
 func isQuote(c byte) bool { return c == '"' || c == '`' }
 
 // foreignQuotes are quotes that Go has none of, or for a single letter.
@@ -87,10 +107,13 @@ func wideEquals(text string) int {
 // item reads one item and the space after it.
 func (r *itemReader) item() (item, bool) {
 	it := item{at: r.at}
-	for r.at < len(r.text) && !isSpace(r.text[r.at]) && r.text[r.at] != '=' && !quoted(r.text[r.at:]) && wideEquals(r.text[r.at:]) == 0 {
+	for r.at < len(r.text) && !isSpace(r.text[r.at]) && r.text[r.at] != '=' && comma(r.text[r.at]) == "" && !quoted(r.text[r.at:]) && wideEquals(r.text[r.at:]) == 0 {
 		r.at++
 	}
 	it.name = r.text[it.at:r.at]
+	if name, _, ok := strings.Cut(it.name, ":"); ok && findItem(name) != nil { // as in a struct's tag
+		it.name, r.at = name, it.at+len(name)
+	}
 	if it.name == "" {
 		return it, r.nameless(it.at)
 	}
@@ -98,10 +121,11 @@ func (r *itemReader) item() (item, bool) {
 	case r.peek() == '=':
 		r.at++
 		return it, r.value(&it)
-	case wideEquals(r.text[r.at:]) > 0:
-		n := wideEquals(r.text[r.at:])
+	case r.peek() == ':' || wideEquals(r.text[r.at:]) > 0:
+		n := max(wideEquals(r.text[r.at:]), 1)
 		r.fail(r.at, "write "+it.name+"=…", r.text[r.at:r.at+n]+" is no =")
 		r.at += n
+		r.skipSpace()
 		r.value(&it)
 		return it, false
 	case foreignQuote(r.text[r.at:]) > 0:
@@ -155,7 +179,7 @@ func (r *itemReader) value(it *item) bool {
 	case foreignQuote(r.text[r.at:]) > 0:
 		return r.foreignQuoted()
 	}
-	for r.at < len(r.text) && !isSpace(r.text[r.at]) {
+	for r.at < len(r.text) && !isSpace(r.text[r.at]) && !endsItem.MatchString(r.text[r.at:]) {
 		if isQuote(r.text[r.at]) {
 			r.fail(r.at, "put the whole value in quotes", "a quote inside a bare value")
 			r.quoted(&item{})
@@ -202,7 +226,7 @@ func (r *itemReader) quoted(it *item) bool {
 		return false
 	}
 	it.value, it.source = value, source
-	if r.at < len(r.text) && !isSpace(r.text[r.at]) {
+	if r.at < len(r.text) && !isSpace(r.text[r.at]) && comma(r.text[r.at]) == "" {
 		r.fail(r.at, "", "a space is missing after the value")
 	}
 	return true

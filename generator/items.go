@@ -230,10 +230,7 @@ func readDuration(it *item, into *templates.Duration) *problem {
 		return &problem{it.valueAt, it.name + "=" + it.value + ": " + message, hint}
 	}
 	d, err := time.ParseDuration(it.value)
-	_, next, comma := strings.Cut(it.value, ",")
 	switch {
-	case comma && strings.TrimLeft(next, "0123456789") == next: // 1,5s is no list
-		return fail("a comma", "items are parted by spaces")
 	case err != nil && numberShape.MatchString(it.value):
 		return fail("a unit is missing", "write "+it.name+"="+it.value+"s or "+it.value+"ms")
 	case (it.name == "ttl" || it.name == "delay") && (d > maxTTL || err != nil && isOverflow(it.value)):
