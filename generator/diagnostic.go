@@ -28,9 +28,17 @@ func (d Diagnostic) String() string {
 	return fmt.Sprintf("%s:%d:%d: %s", d.File, d.Line, d.Column, d.Text())
 }
 
+// position is where pos is by the file's //line comments. One that names no column leaves
+// none known, and is taken for the first.
+func (r *run) position(pos token.Pos) token.Position {
+	at := r.fset.Position(pos)
+	at.Column = max(at.Column, 1)
+	return at
+}
+
 // report adds a diagnostic at pos; the package will yield no file.
 func (p *pkg) report(pos token.Pos, hint, format string, args ...any) {
-	at := p.run.fset.Position(pos)
+	at := p.run.position(pos)
 	d := Diagnostic{
 		File: at.Filename, Line: at.Line, Column: at.Column,
 		Message: fmt.Sprintf(format, args...), Hint: hint,
@@ -57,7 +65,7 @@ func (p *pkg) warnIn(d *directive, problems []problem) {
 
 // warn adds a warning at pos, which stops nothing.
 func (p *pkg) warn(pos token.Pos, hint, format string, args ...any) {
-	at := p.run.fset.Position(pos)
+	at := p.run.position(pos)
 	p.warnings = append(p.warnings, Diagnostic{
 		File: at.Filename, Line: at.Line, Column: at.Column, Message: fmt.Sprintf(format, args...), Hint: hint,
 	})

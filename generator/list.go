@@ -159,7 +159,7 @@ func List(ctx context.Context, opts Options) ([]Lock, []Diagnostic, error) {
 }
 
 func (p *pkg) lock(t *target, d *directive) Lock {
-	at := p.run.fset.Position(d.pos)
+	at := p.run.position(d.pos)
 	l := Lock{
 		Key: d.key.text, Method: t.id.Name, Package: p.path, File: at.Filename, Line: at.Line, Column: at.Column,
 		TTL: DefaultTTL, Kind: d.kind(), Permits: d.Permits, Weight: d.Weight, Queue: d.Queue, Reentrant: d.Reentrant, Backend: d.Backend, parts: d.key.parts,

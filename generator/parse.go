@@ -152,7 +152,7 @@ func (p *pkg) findName() {
 			return false
 		}
 		if f.listed || f.inTest() || f.mention == directiveMention {
-			p.report(f.syntax.Name.Pos(), "", "package %s; %s says package %s", f.syntax.Name.Name, filepath.Base(first.path), p.name)
+			p.report(f.syntax.Name.Pos(), "move one of them to a folder of its own", "package %s; %s says package %s", f.syntax.Name.Name, filepath.Base(first.path), p.name)
 		}
 		return !f.listed
 	})

@@ -74,7 +74,7 @@ func (u *unit) checkOutput(files []*ast.File, ours map[string]bool) {
 		if qualifiers == nil {
 			qualifiers = u.qualifiers()
 		}
-		at := u.pkg.run.fset.Position(e.Pos)
+		at := u.pkg.run.position(e.Pos)
 		switch {
 		case e.Soft || strings.HasPrefix(e.Msg, "could not import") || u.unloaded(e.Pos, qualifiers[e.Pos]):
 		case strings.HasPrefix(e.Msg, "cannot use ") && u.torn():
