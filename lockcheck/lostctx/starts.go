@@ -15,13 +15,11 @@ type start struct {
 	to   string // where the context goes: "a goroutine"
 }
 
-// starts lists what a body starts, and skips deferred clean-up.
+// starts lists what a body starts, deferred calls included.
 func (c *checker) starts(body ast.Node) []start {
 	var out []start
 	ast.Inspect(body, func(n ast.Node) bool {
 		switch n := n.(type) {
-		case *ast.DeferStmt:
-			return false
 		case *ast.GoStmt:
 			out = append(out, start{n, "a goroutine"})
 			return false

@@ -548,6 +548,35 @@ func (w *ServiceWithLock) Looks(ctx context.Context, id int64) (err error) {
 	return w.serviceInner.Looks(ctx, id)
 }
 
+// serviceDeferredLock is what the directive "order:<id>" asks for.
+var serviceDeferredLock = lock.Policy{
+	Method:  "Service.Deferred",
+	Pattern: "order:<id>",
+}
+
+// ServiceDeferredKey returns the key "order:<id>" as [Service.Deferred] locks
+// it.
+//
+//lockgen:keyof Service.Deferred "order:<id>"
+func ServiceDeferredKey(id int64) string {
+	return "order:" + strconv.FormatInt(id, 10)
+}
+
+// Deferred calls [Service.Deferred] while it holds the lock "order:<id>".
+//
+// What a deferred function starts goes on when the method is over.
+//
+//lockgen:wraps Service.Deferred "order:<id>" exclusive
+func (w *ServiceWithLock) Deferred(ctx context.Context, id int64) (err error) {
+	key := ServiceDeferredKey(id)
+	ctx, held, err := w.locker.Acquire(ctx, &serviceDeferredLock, key)
+	if err != nil {
+		return err
+	}
+	defer held.Release(&err)
+	return w.serviceInner.Deferred(ctx, id)
+}
+
 // What follows compiles only while the signatures are those that this file was
 // generated from. If it does not: go tool lockgen
 var (
@@ -570,4 +599,5 @@ var (
 	_ func(*Service, context.Context, int64) error             = (*Service).OwnWorkers
 	_ func(*Service, context.Context, int64) error             = (*Service).Harmless
 	_ func(*Service, context.Context, int64) error             = (*Service).Looks
+	_ func(*Service, context.Context, int64) error             = (*Service).Deferred
 )

@@ -280,3 +280,24 @@ func (s *Service) Looks(ctx context.Context, id int64) error {
 	}
 	return nil
 }
+
+// What a deferred function starts goes on when the method is over.
+//
+//lock:key="order:<id>"
+func (s *Service) Deferred(ctx context.Context, id int64) error {
+	defer func() {
+		go s.audit(ctx, id) // want `ctx goes to a goroutine`
+	}()
+	defer func() {
+		go s.audit(context.WithoutCancel(ctx), id)
+	}()
+	done := make(chan struct{})
+	defer func() {
+		go func() {
+			defer close(done)
+			_ = work(ctx)
+		}()
+		<-done
+	}()
+	return nil
+}
