@@ -19,7 +19,7 @@ func (c *checker) hidden() {
 			if !ok || decl.Body == nil {
 				continue
 			}
-			scope := facts.NewScope(c.pass.TypesInfo, decl)
+			scope := c.ScopeOf(c.pass.TypesInfo, decl)
 			ast.Inspect(decl.Body, func(n ast.Node) bool {
 				switch n := n.(type) {
 				case *ast.CallExpr:

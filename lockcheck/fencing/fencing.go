@@ -44,7 +44,7 @@ func run(pass *analysis.Pass) (any, error) {
 			if !ok || decl.Body == nil {
 				continue
 			}
-			c.scope, c.decl = facts.NewScope(pass.TypesInfo, decl), decl
+			c.scope, c.decl = c.ScopeOf(pass.TypesInfo, decl), decl
 			ast.Inspect(decl.Body, func(n ast.Node) bool {
 				if call, ok := n.(*ast.CallExpr); ok {
 					c.call(call)

@@ -13,7 +13,7 @@ import (
 func (c *checker) keeps() {
 	c.kept = map[*types.Var][]*facts.Func{}
 	for fn, decl := range c.Decls(c.pass.TypesInfo) {
-		scope := facts.NewScope(c.pass.TypesInfo, decl)
+		scope := c.ScopeOf(c.pass.TypesInfo, decl)
 		ast.Inspect(decl.Body, func(n ast.Node) bool {
 			assign, ok := n.(*ast.AssignStmt)
 			if !ok {

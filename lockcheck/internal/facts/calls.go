@@ -25,7 +25,7 @@ func (c *collector) bodies(file *ast.File) {
 			continue
 		}
 		if fn, ok := c.pass.TypesInfo.Defs[decl.Name].(*types.Func); ok {
-			b := &body{collector: c, fn: c.fn(fn), decl: decl, scope: NewScope(c.pass.TypesInfo, decl)}
+			b := &body{collector: c, fn: c.fn(fn), decl: decl, scope: c.ix.ScopeOf(c.pass.TypesInfo, decl)}
 			b.collect(decl.Body)
 		}
 	}

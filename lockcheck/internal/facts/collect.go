@@ -53,6 +53,7 @@ func (c *collector) collect() {
 		c.wrappers(file)
 	}
 	c.stale(annotated, generated)
+	c.keeps()
 	for _, file := range written {
 		c.bodies(file)
 		c.conversions(file)

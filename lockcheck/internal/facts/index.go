@@ -40,6 +40,7 @@ type Index struct {
 	fset  *token.FileSet
 	all   []*ast.File
 	files map[string]*token.File
+	kept  map[types.Object]bool // fields in which code under a lock keeps its context
 	own   map[string]*Func
 }
 

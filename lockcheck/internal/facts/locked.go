@@ -11,7 +11,7 @@ import (
 )
 
 // Locked is code of this package that runs under locks: the body of an annotated
-// function, or a function literal given to Locker.Do.
+// function, or a function literal given to Locker.Do or Locker.Lead.
 type Locked struct {
 	Decl  *ast.FuncDecl
 	Body  *ast.BlockStmt
@@ -30,21 +30,29 @@ func (ix *Index) Locked(info *types.Info) []Locked {
 			}
 			fn, _ := info.Defs[decl.Name].(*types.Func)
 			if f := ix.Guarded(fn); f != nil {
-				out = append(out, Locked{decl, decl.Body, f.Guard, NewScope(info, decl)})
+				out = append(out, Locked{decl, decl.Body, f.Guard, ix.ScopeOf(info, decl)})
 				continue
 			}
-			ast.Inspect(decl.Body, func(n ast.Node) bool {
-				call, ok := n.(*ast.CallExpr)
-				if !ok || len(call.Args) != 4 || !IsLocker(Callee(info, call), "Do") {
-					return true
-				}
-				if lit, ok := ast.Unparen(call.Args[3]).(*ast.FuncLit); ok {
-					out = append(out, Locked{decl, lit.Body, []Lock{{Key: "by hand", Hand: true}}, NewScope(info, decl)})
-				}
-				return true
-			})
+			for _, body := range handBodies(info, decl) {
+				out = append(out, Locked{decl, body, []Lock{{Key: "by hand", Hand: true}}, ix.ScopeOf(info, decl)})
+			}
 		}
 	}
+	return out
+}
+
+// handBodies lists the function literals that decl gives to Locker.Do and Locker.Lead.
+func handBodies(info *types.Info, decl *ast.FuncDecl) (out []*ast.BlockStmt) {
+	ast.Inspect(decl.Body, func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		if !ok || len(call.Args) != 4 || !IsLocker(Callee(info, call), "Do", "Lead") {
+			return true
+		}
+		if lit, ok := ast.Unparen(call.Args[3]).(*ast.FuncLit); ok {
+			out = append(out, lit.Body)
+		}
+		return true
+	})
 	return out
 }
 

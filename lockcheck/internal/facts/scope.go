@@ -15,12 +15,13 @@ type Scope struct {
 	inner   map[types.Object]bool       // parameters of function literals
 	sources map[types.Object][]ast.Expr // what is assigned to a variable; nil where that is unclear
 	zero    map[types.Object]bool       // declared without a value
+	kept    map[types.Object]bool       // fields that may have a context of a lock
 	parts   map[types.Object]bool       // a field or an element of it is assigned to, or a method called
 }
 
-// NewScope reads the assignments of a declaration.
-func NewScope(info *types.Info, decl *ast.FuncDecl) *Scope {
-	s := &Scope{info: info, params: map[types.Object]string{}, inner: map[types.Object]bool{}, sources: map[types.Object][]ast.Expr{},
+// ScopeOf reads the assignments of a declaration.
+func (ix *Index) ScopeOf(info *types.Info, decl *ast.FuncDecl) *Scope {
+	s := &Scope{info: info, kept: ix.kept, params: map[types.Object]string{}, inner: map[types.Object]bool{}, sources: map[types.Object][]ast.Expr{},
 		zero: map[types.Object]bool{}, parts: map[types.Object]bool{}}
 	if decl.Recv != nil {
 		for _, f := range decl.Recv.List {
@@ -217,7 +218,7 @@ func (s *Scope) lost(e ast.Expr, depth int, detached bool) (lost string, owned b
 		return s.lostIdent(e, depth, detached)
 	case *ast.SelectorExpr:
 		obj := s.info.ObjectOf(e.Sel)
-		if id, ok := ast.Unparen(e.X).(*ast.Ident); ok && s.params[s.info.ObjectOf(id)] == "r" && isField(obj) {
+		if id, ok := ast.Unparen(e.X).(*ast.Ident); ok && s.params[s.info.ObjectOf(id)] == "r" && isField(obj) && !s.kept[origin(obj)] {
 			return "the field " + types.ExprString(e), false
 		}
 		if isPackageVar(obj) {

@@ -25,6 +25,32 @@ func NewServiceWithLock(inner *Service, locker *lock.Locker) *ServiceWithLock {
 	return &ServiceWithLock{serviceInner: inner, locker: locker}
 }
 
+// serviceJobLock is what the directive "order:<id>" asks for.
+var serviceJobLock = lock.Policy{
+	Method:  "Service.Job",
+	Pattern: "order:<id>",
+}
+
+// ServiceJobKey returns the key "order:<id>" as [Service.Job] locks it.
+//
+//lockgen:keyof Service.Job "order:<id>"
+func ServiceJobKey(id int64) string {
+	return "order:" + strconv.FormatInt(id, 10)
+}
+
+// Job calls [Service.Job] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.Job "order:<id>" exclusive
+func (w *ServiceWithLock) Job(ctx context.Context, id int64) (err error) {
+	key := ServiceJobKey(id)
+	ctx, held, err := w.locker.Acquire(ctx, &serviceJobLock, key)
+	if err != nil {
+		return err
+	}
+	defer held.Release(&err)
+	return w.serviceInner.Job(ctx, id)
+}
+
 // serviceZeroLock is what the directive "order:<id>" asks for.
 var serviceZeroLock = lock.Policy{
 	Method:  "Service.Zero",
@@ -257,6 +283,7 @@ func (w *ServiceWithLock) Both(ctx context.Context, id int64) (err error) {
 // What follows compiles only while the signatures are those that this file was
 // generated from. If it does not: go tool lockgen
 var (
+	_ func(*Service, context.Context, int64) error = (*Service).Job
 	_ func(*Service, context.Context, int64) error = (*Service).Zero
 	_ func(*Service, context.Context, int64) error = (*Service).Given
 	_ func(*Service, context.Context, int64) error = (*Service).Begin

@@ -133,6 +133,33 @@ func (w *ServiceWithLock) Other(ctx context.Context, id int64) (err error) {
 	return w.serviceInner.Other(ctx, id)
 }
 
+// serviceJobLock is what the directive "order:<id>" asks for.
+var serviceJobLock = lock.Policy{
+	Method:    "Service.Job",
+	Pattern:   "order:<id>",
+	Reentrant: true,
+}
+
+// ServiceJobKey returns the key "order:<id>" as [Service.Job] locks it.
+//
+//lockgen:keyof Service.Job "order:<id>"
+func ServiceJobKey(id int64) string {
+	return "order:" + strconv.FormatInt(id, 10)
+}
+
+// Job calls [Service.Job] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.Job "order:<id>" exclusive reentrant
+func (w *ServiceWithLock) Job(ctx context.Context, id int64) (err error) {
+	key := ServiceJobKey(id)
+	ctx, held, err := w.locker.Acquire(ctx, &serviceJobLock, key)
+	if err != nil {
+		return err
+	}
+	defer held.Release(&err)
+	return w.serviceInner.Job(ctx, id)
+}
+
 // What follows compiles only while the signatures are those that this file was
 // generated from. If it does not: go tool lockgen
 var (
@@ -140,4 +167,5 @@ var (
 	_ func(*Service, context.Context, int64) error        = (*Service).Book
 	_ func(*Service, context.Context, int64) error        = (*Service).Try
 	_ func(*Service, context.Context, int64) error        = (*Service).Other
+	_ func(*Service, context.Context, int64) error        = (*Service).Job
 )
