@@ -30,3 +30,21 @@ func (j *job) save() error {
 	}
 	return j.s.store.Save(j.ctx, j.id, token)
 }
+
+// A term keeps that of its leader.
+type term[T any] struct {
+	context.Context
+	ended chan T
+}
+
+func (s *Service) Lead(ctx context.Context, locker *lock.Locker) error {
+	return locker.Lead(ctx, &lock.Policy{}, "leader", func(ctx context.Context) error {
+		t := term[int]{ctx, nil}
+		return t.run()
+	})
+}
+
+func (t *term[T]) run() error {
+	_, _ = lock.Token(t.Context)
+	return nil
+}

@@ -1,10 +1,6 @@
 package chain
 
-import (
-	"context"
-
-	lock "github.com/lockgen/lockgen/runtime"
-)
+import "context"
 
 // A job keeps the context of the method that makes it.
 type job struct {
@@ -28,20 +24,3 @@ func (j *job) run() error {
 	}
 	return j.s.self.Book(j.ctx, j.id)
 }
-
-// A term keeps that of its leader.
-type term[T any] struct {
-	context.Context
-	s *Service
-}
-
-func (s *Service) Lead(ctx context.Context, locker *lock.Locker) error {
-	return locker.Lead(ctx, &lock.Policy{}, "leader", func(ctx context.Context) error {
-		t := term[int]{ctx, s}
-		return t.run()
-	})
-}
-
-func (t *term[T]) run() error { return t.s.again(t.Context) }
-
-func (s *Service) again(ctx context.Context) error { return s.self.Job(ctx, 1) }

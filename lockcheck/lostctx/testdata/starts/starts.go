@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
 )
 
 type limiter struct{}
@@ -279,6 +281,13 @@ func (s *Service) Looks(ctx context.Context, id int64) error {
 	default:
 	}
 	return nil
+}
+
+func (s *Service) Lead(ctx context.Context, locker *lock.Locker) error {
+	return locker.Lead(ctx, &lock.Policy{}, "leader", func(ctx context.Context) error {
+		go work(ctx) // want `ctx goes to a goroutine`
+		return work(ctx)
+	})
 }
 
 // What a deferred function starts goes on when the method is over.
