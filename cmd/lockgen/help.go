@@ -100,14 +100,21 @@ func help(s *spec) string {
 	if len(s.flags) > 0 {
 		b.WriteString("\nFlags:\n")
 	}
+	width := 0
 	for _, f := range s.flags {
-		fmt.Fprintf(&b, "  %-10s %s\n", strings.TrimSpace("-"+f.name+" "+f.value), f.usage)
+		width = max(width, len(f.shown()))
+	}
+	for _, f := range s.flags {
+		fmt.Fprintf(&b, "  %-*s %s\n", width, f.shown(), f.usage)
 	}
 	if s.name == "" {
 		b.WriteString("\nExit status: " + exitCodes)
 	}
 	return b.String()
 }
+
+// shown is the flag with its value, as help shows it.
+func (f flagSpec) shown() string { return strings.TrimSpace("-" + f.name + " " + f.value) }
 
 // usage is how the command is called.
 func (s *spec) usage() string {

@@ -32,7 +32,7 @@ func manPage() string {
 		}
 		b.WriteString(manText(s.about))
 		for _, f := range s.flags {
-			fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(strings.TrimSpace("-"+f.name+" "+f.value)), roff(f.usage))
+			fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(f.shown()), roff(f.usage))
 		}
 	}
 	b.WriteString(".SH \"EXIT STATUS\"\n" + manText(exitCodes))
