@@ -217,8 +217,8 @@ func (s *Scope) lost(e ast.Expr, depth int, detached bool) (lost string, owned b
 	case *ast.Ident:
 		return s.lostIdent(e, depth, detached)
 	case *ast.SelectorExpr:
-		obj := s.info.ObjectOf(e.Sel)
-		if id, ok := ast.Unparen(e.X).(*ast.Ident); ok && s.params[s.info.ObjectOf(id)] == "r" && isField(obj) && !s.kept[origin(obj)] {
+		obj := s.info.ObjectOf(e.Sel) // an exported field may be set by another package, under a lock
+		if id, ok := ast.Unparen(e.X).(*ast.Ident); ok && s.params[s.info.ObjectOf(id)] == "r" && isField(obj) && !obj.Exported() && !s.kept[origin(obj)] {
 			return "the field " + types.ExprString(e), false
 		}
 		if isPackageVar(obj) {

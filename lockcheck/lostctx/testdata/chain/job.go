@@ -24,3 +24,14 @@ func (j *job) run() error {
 	}
 	return j.s.self.Book(j.ctx, j.id)
 }
+
+// A Task may have got its context from another package, under the lock.
+type Task struct {
+	Ctx context.Context
+	s   *Service
+}
+
+//lock:key="order:<id>" reentrant
+func (s *Service) Task(ctx context.Context, id int64, t *Task) error { return t.run(id) }
+
+func (t *Task) run(id int64) error { return t.s.self.Book(t.Ctx, id) }

@@ -160,6 +160,33 @@ func (w *ServiceWithLock) Job(ctx context.Context, id int64) (err error) {
 	return w.serviceInner.Job(ctx, id)
 }
 
+// serviceTaskLock is what the directive "order:<id>" asks for.
+var serviceTaskLock = lock.Policy{
+	Method:    "Service.Task",
+	Pattern:   "order:<id>",
+	Reentrant: true,
+}
+
+// ServiceTaskKey returns the key "order:<id>" as [Service.Task] locks it.
+//
+//lockgen:keyof Service.Task "order:<id>"
+func ServiceTaskKey(id int64) string {
+	return "order:" + strconv.FormatInt(id, 10)
+}
+
+// Task calls [Service.Task] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.Task "order:<id>" exclusive reentrant
+func (w *ServiceWithLock) Task(ctx context.Context, id int64, t *Task) (err error) {
+	key := ServiceTaskKey(id)
+	ctx, held, err := w.locker.Acquire(ctx, &serviceTaskLock, key)
+	if err != nil {
+		return err
+	}
+	defer held.Release(&err)
+	return w.serviceInner.Task(ctx, id, t)
+}
+
 // What follows compiles only while the signatures are those that this file was
 // generated from. If it does not: go tool lockgen
 var (
@@ -168,4 +195,5 @@ var (
 	_ func(*Service, context.Context, int64) error        = (*Service).Try
 	_ func(*Service, context.Context, int64) error        = (*Service).Other
 	_ func(*Service, context.Context, int64) error        = (*Service).Job
+	_ func(*Service, context.Context, int64, *Task) error = (*Service).Task
 )
