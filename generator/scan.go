@@ -200,20 +200,31 @@ func (p *pkg) reportDetached(f *source, c *ast.Comment) {
 			p.report(c.Slash, "it belongs in the comment of a method or function", "a directive inside a declaration locks nothing")
 			return
 		}
+		if fn, ok := d.(*ast.FuncDecl); ok && d.End() <= c.Slash && p.sameLine(d.End(), c.Slash) {
+			p.report(c.Slash, "write it above "+fn.Name.Name, "a directive behind a %s locks nothing", whatIs(fn))
+			return
+		}
 		if d.Pos() > c.Slash {
 			next = d
 			break
 		}
 	}
 	if fn, ok := next.(*ast.FuncDecl); ok {
-		what := "function"
-		if fn.Recv != nil {
-			what = "method"
-		}
-		p.report(c.Slash, "remove the blank line between it and "+fn.Name.Name, "a directive that stands apart from the %s locks nothing", what)
+		p.report(c.Slash, "remove the blank line between it and "+fn.Name.Name, "a directive that stands apart from the %s locks nothing", whatIs(fn))
 		return
 	}
 	p.report(c.Slash, "it belongs in the comment of a method or function", "a directive that stands on no method or function locks nothing")
+}
+
+func whatIs(fn *ast.FuncDecl) string {
+	if fn.Recv != nil {
+		return "method"
+	}
+	return "function"
+}
+
+func (p *pkg) sameLine(a, b token.Pos) bool {
+	return p.run.fset.PositionFor(a, false).Line == p.run.fset.PositionFor(b, false).Line
 }
 
 // stripBodies drops what the types of declarations do not depend on: a body
