@@ -82,6 +82,9 @@ func comma(c byte) string {
 // endsItem matches a bare value's comma that no value goes on behind.
 var endsItem = regexp.MustCompile(`^[,;](?:$|[ \t\r]|(?:` + itemPattern + `)(?:$|[=,; \t\r]))`)
 
+// gluedItem matches an item that stands right behind a placeholder.
+var gluedItem = regexp.MustCompile(`^(?:` + itemPattern + `)=`)
+
 func isQuote(c byte) bool { return c == '"' || c == '`' }
 
 // foreignQuotes are quotes that Go has none of, or for a single letter.
@@ -180,6 +183,10 @@ func (r *itemReader) value(it *item) bool {
 		return r.foreignQuoted()
 	}
 	for r.at < len(r.text) && !isSpace(r.text[r.at]) && !endsItem.MatchString(r.text[r.at:]) {
+		if strings.HasSuffix(r.text[:r.at], ">") && gluedItem.MatchString(r.text[r.at:]) {
+			r.fail(r.at, "", "a space is missing after the value")
+			break
+		}
 		if isQuote(r.text[r.at]) {
 			r.fail(r.at, "put the whole value in quotes", "a quote inside a bare value")
 			r.quoted(&item{})
