@@ -114,6 +114,7 @@ func TestNearMisses(t *testing.T) {
 		`go:lock key="x"`, `go:lock`, `go:lock:key=x`, `go:lock ttl=5s`, `+lock:key="x"`, ` +lock:key="x"`, ` +lock:ttl=5s`,
 		` @Lock(key="x")`, ` @Lock(key = "x", ttl = "5s")`, ` @Lock("x")`, ` @Lock(ttl=5s, key="x")`, `lock(key="x")`, `lock.key="x"`, ` lock.key="x:<id>" ttl=5s`,
 		`lock：key="x"`, ` lock：key="x"`, `lock：ttl=5s`, `lock：`, `lcok:key="x"`, ` lokc:key="x"`, `lok:key="x"`, `loc:key "x"`,
+		`llock:key="x"`, `lockk:key="x"`, ` kock:key="x"`, `locl:key="x"`,
 		`lock: key='x'`, `Lock:key=“x”`, `lock:‘x’`, ` lock:key=«x»`, `Lock:key＝"x"`,
 		`lock::key="x"`, `lock;key="x"`, `lock；key="x"`, `lock/key="x"`, `/lock:key="x"`, `/ lock:key="x"`, `lock="x"`, `lock "x:<id>" ttl=5s`, `lock "x" try`,
 	}

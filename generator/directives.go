@@ -83,7 +83,7 @@ func mistake(file *ast.File, pos token.Pos, d Diagnostic) Mistake {
 			}
 		}
 	}
-	if m.Comment != nil && !isDirective(m.Comment.Text) && len(m.Comment.Text) > 2 && m.Comment.Text[1] == '/' {
+	if m.Comment != nil && !isDirective(m.Comment.Text) && len(m.Comment.Text) > 2 && m.Comment.Text[1] == '/' && isNearMiss(m.Comment.Text[2:]) {
 		m.Correction = corrected(m.Comment.Text[2:])
 	}
 	return m

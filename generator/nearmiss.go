@@ -18,7 +18,7 @@ const (
 
 	// misspelt are the likely misspellings of lock. What other directives are called,
 	// such as clock or block, is none.
-	misspelt = `lcok|lokc|olck|loc|lok|lck`
+	misspelt = `lcok|lokc|olck|loc|lok|lck|llock|lockk|kock|locl`
 
 	wordPattern = `(?i:lock)(?i:s|ed|gen)?|` + misspelt
 )
@@ -36,6 +36,7 @@ var (
 	quotedItem = regexp.MustCompile(`^"[^"]*"(?:$|[ \t]+(?i:` + itemPattern + `)(?:$|[= \t]))`)
 	// quotedPlaceholder is in parentheses what no code has.
 	quotedPlaceholder = regexp.MustCompile(`^"[^"]*<[\pL_][^"<> ]*>[^"]*"`)
+	behindAnother     = regexp.MustCompile(`^[a-z0-9]+:[a-z0-9].*[ \t](//lock:[a-z0-9])`)
 	bareItems         = regexp.MustCompile(`^(?:(?i:` + itemPattern + `)(?:[ \t]+|$))*$`)
 )
 
@@ -82,6 +83,8 @@ func (p *pkg) scanNearMiss(c *ast.Comment) {
 	if isLine {
 		if isNearMiss(body) {
 			p.report(c.Slash, "write "+corrected(body), "this comment is no directive, so the method would not be locked")
+		} else if m := behindAnother.FindStringSubmatchIndex(body); m != nil {
+			p.report(c.Slash+token.Pos(len("//")+m[2]), "put it on a line of its own", "behind another directive it is none, so the method would not be locked")
 		}
 		return
 	}

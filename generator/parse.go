@@ -170,7 +170,7 @@ var nearText = regexp.MustCompile(`^(?:` + wordPattern + `)(?:[ \t]*(?:::|[:：;
 var nearNeedles = []struct {
 	text string
 	at   int
-}{{"ock", 1}, {"OCK", 1}, {"lcok:", 0}, {"lokc:", 0}, {"olck:", 0}, {"loc:", 0}, {"lok:", 0}, {"lck:", 0}}
+}{{"ock", 1}, {"OCK", 1}, {"lcok:", 0}, {"lokc:", 0}, {"olck:", 0}, {"loc:", 0}, {"lok:", 0}, {"lck:", 0}, {"locl:", 0}}
 
 // mentions looks for directives and what resembles them without parsing: most
 // files of most modules have neither.
