@@ -150,4 +150,5 @@ func (g *guard) await(d time.Duration) {
 	again.Call, again.Ret, again.Token = r.Call, r.Ret, token
 	g.out.End(again)
 	g.grants[0] = again
+	g.check()
 }

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"time"
 
 	lock "github.com/lockgen/lockgen/runtime"
@@ -41,11 +42,15 @@ func (g *guard) section(d time.Duration) {
 }
 
 // check asks whether all locks of the chain are held, and records the answer for
-// each of them.
+// each of them. If they are, only the caller can have ended the context.
 func (g *guard) check() bool {
+	ended := g.ctx.Err() != nil
 	call := g.out.Now()
 	err := lock.Check(g.ctx)
 	ret := g.out.Now()
+	if err == nil && ended && g.caller.Err() == nil {
+		g.broken(g.grants[0].Key, "the context of a lock that is held has ended: %v", context.Cause(g.ctx))
+	}
 	live := g.ctx.Err() == nil
 	answer := history.OK
 	if err != nil {

@@ -76,6 +76,7 @@ func (w *worker) stickyTime() time.Duration {
 // guard is what a worker holds: one lock, or several taken together.
 type guard struct {
 	*worker
+	caller context.Context // under which the locks were taken
 	ctx    context.Context
 	held   *lock.Hold
 	grants []history.Record // one for each lock
@@ -87,7 +88,7 @@ type guard struct {
 // acquire takes keys, one or several, under outer's context, or under ctx if
 // there is none.
 func (w *worker) acquire(ctx context.Context, outer *guard, p *lock.Policy, keys ...string) (*guard, error) {
-	g := &guard{worker: w, outer: outer}
+	g := &guard{worker: w, caller: ctx, outer: outer}
 	if w.cfg.Sticky && kindOf(p) == "" && !p.NoRenew && w.rng.IntN(2) == 0 {
 		kept := *p
 		kept.Sticky = w.stickyTime()
