@@ -61,13 +61,14 @@ func gaps(h *history.History, key string) (found []gap) {
 				break
 			}
 		}
-		for _, w := range acquires {
-			if w.Call < r.Call && w.Ret > r.Ret { // it waited when the lock was released
-				if to := min(next, w.Ret); to > r.Ret {
-					found = append(found, gap{key, r.Ret, to, w})
-				}
-				break
+		longest := gap{key: key}
+		for _, w := range acquires { // those that came since as well: the lease may be kept idle
+			if from, to := max(r.Ret, w.Call), min(next, w.Ret); to-from > longest.to-longest.from {
+				longest = gap{key, from, to, w}
 			}
+		}
+		if longest.to > 0 {
+			found = append(found, longest)
 		}
 	}
 	return found

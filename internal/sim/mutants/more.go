@@ -81,6 +81,7 @@ var more = []mutant.Mutant{
 		Name: "own-tokens", Mistake: "an engine that grants by its own tokens, whatever the one before gave",
 		Patches: []mutant.Patch{
 			{File: failover + "switch.go", Old: "token <= least", New: "false"},
+			{File: failover + "switch.go", Old: "token+next.Offset+b.ceilingStep()", New: "max(next.Ceiling, token+b.ceilingStep())"}, // a lower one counts as lost
 			{File: failover + "acquire.go", Old: "first <= floor", New: "false"},
 		},
 		Faults: []string{"switch-by-hand"},
