@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/lockgen/lockgen/runtime/driver"
 )
@@ -76,13 +78,14 @@ type Error struct {
 	Err    error  // the sentinel, with what it came from
 }
 
-// Error returns one line: what was tried, on which key, for which method, and why it failed.
+// Error returns what was tried, on which key, for which method, and why it failed. A key that
+// would spoil the line is quoted, and a very long one is cut.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString("lock: ")
 	b.WriteString(e.Op)
 	if e.Key != "" {
-		b.WriteString(" " + e.Key)
+		b.WriteString(" " + shownKey(e.Key))
 	}
 	if e.Method != "" {
 		b.WriteString(" (" + e.Method + ")")
@@ -90,6 +93,20 @@ func (e *Error) Error() string {
 	b.WriteString(": ")
 	b.WriteString(e.Err.Error())
 	return b.String()
+}
+
+// shownKey is key as it stands in a line of text: no caller can forge another line by its key, or
+// fill the log with it.
+func shownKey(key string) string {
+	const most = 1024 // of bytes, as most engines take
+	end := ""
+	if len(key) > most {
+		key, end = key[:most], "…"
+	}
+	if strings.ContainsFunc(key, func(r rune) bool { return !strconv.IsPrint(r) }) || !utf8.ValidString(key) {
+		key = strconv.Quote(key)
+	}
+	return key + end
 }
 
 // Unwrap returns what the error wraps.
@@ -108,6 +125,9 @@ var (
 
 	errNestedElsewhere = because(ErrDeadlock, errors.New("this call chain holds the key already, by another Locker of the same Backend; use one Locker for the process"))
 )
+
+// errBackendClosed says why an open Locker can't lock.
+var errBackendClosed = errors.New("the Backend was, with its last Locker; make a new Backend for a new Locker")
 
 // because joins a sentinel and its cause on one line, where errors.Join would
 // print two. A cause that already says kind is returned as it is.
@@ -157,6 +177,9 @@ func (op *acquireOp) explain(err error) error {
 	}
 	for _, kind := range []error{ErrConflict, ErrInvalid, ErrDone, ErrClosed} {
 		if errors.Is(err, kind) && !errors.Is(err, ErrIndeterminate) {
+			if kind == ErrClosed && op.locker.openCtx.Err() == nil {
+				err = because(kind, errBackendClosed)
+			}
 			return because(kind, endedBy(op.ctx, kind, err))
 		}
 	}

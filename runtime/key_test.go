@@ -117,3 +117,17 @@ func TestKeyValues(t *testing.T) {
 	require.EqualError(t, lock.KeyNil(p, "<o.A.B>", "o.A"),
 		"lock: key order:<o> (Shop.Buy): invalid: <o.A.B>: o.A is nil; a key needs a value there")
 }
+
+// An error stays one line that says whose it is, whatever key a caller sends.
+func TestKeyOfAnError(t *testing.T) {
+	for key, says := range map[string]string{
+		"shop:item:42":            "shop:item:42",
+		"a b ключ":                "a b ключ",
+		"a\nlock: all is well":    `"a\nlock: all is well"`,
+		"\x1b[2J\xff":             `"\x1b[2J\xff"`,
+		strings.Repeat("x", 1025): strings.Repeat("x", 1024) + "…",
+		strings.Repeat("ж", 1024): strings.Repeat("ж", 512) + "…",
+	} {
+		require.EqualError(t, &lock.Error{Op: "acquire", Key: key, Err: lock.ErrClosed}, "lock: acquire "+says+": locker closed")
+	}
+}

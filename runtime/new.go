@@ -15,9 +15,10 @@ import (
 // New returns a Locker whose locks live at b. It does no I/O; an engine that
 // can't be reached shows at the first acquire. It panics if b is nil.
 //
-// A Locker must be closed: goroutines and connections of its backends live until then. One
-// that is out of reach, holds nothing and was not closed is told to the Observer as
-// [Unclosed] when the garbage collector finds it.
+// A Locker must be closed: goroutines and connections of its backends live until then. Lockers
+// may share b, which the last of them closes for good. A Locker that is out of reach, holds
+// nothing and was not closed is told to the Observer as [Unclosed] when the garbage collector
+// finds it.
 func New(b Backend, opts *Options) *Locker {
 	if b == nil {
 		panic("lock: New needs a Backend, got nil")

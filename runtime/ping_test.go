@@ -3,12 +3,14 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // pinged is a Backend that answers a Ping with err.
@@ -31,4 +33,30 @@ func TestPing(t *testing.T) {
 	require.EqualError(t, err, `lock: ping: engine unavailable: backend "eu": connection refused`)
 	require.NoError(t, l.Close(t.Context()))
 	requireOnly(t, lock.ErrClosed, l.Ping(t.Context()))
+
+	for err, says := range map[error]string{
+		fmt.Errorf("%w: the client is nil", driver.ErrInvalid): "lock: ping: invalid: the client is nil",
+		driver.ErrClosed: "lock: ping: locker closed: the Backend was, with its last Locker; make a new Backend for a new Locker",
+	} {
+		require.EqualError(t, newLocker(t, pinged{memlock.New(), err}, nil).Ping(t.Context()), says)
+	}
+}
+
+// closedBackend is one whose last Locker has closed.
+type closedBackend struct{ *memlock.Backend }
+
+func (closedBackend) Acquire(context.Context, *driver.Acquisition) (driver.Lease, error) {
+	return nil, driver.ErrClosed
+}
+
+// A Locker that is open says whose closing keeps it from locking.
+func TestClosedBackend(t *testing.T) {
+	l := newLocker(t, closedBackend{memlock.New()}, nil)
+	const says = "locker closed: the Backend was, with its last Locker; make a new Backend for a new Locker"
+	_, _, err := l.Acquire(t.Context(), nil, "k")
+	requireOnly(t, lock.ErrClosed, err)
+	require.EqualError(t, err, "lock: acquire k: "+says)
+	_, _, err = l.AcquireAll(t.Context(), lock.Request{Key: "a"}, lock.Request{Key: "b"})
+	requireOnly(t, lock.ErrClosed, err)
+	require.ErrorContains(t, err, says)
 }

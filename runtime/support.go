@@ -26,12 +26,21 @@ func (l *Locker) Ping(ctx context.Context) error {
 		if !ok {
 			continue
 		}
-		if err := driver.Locate(l.backend(name), p.Ping(ctx)); err != nil {
-			if name != "" {
-				err = fmt.Errorf("backend %q: %w", name, err)
-			}
-			all = append(all, &Error{Op: "ping", Err: because(ErrUnavailable, err)})
+		err := driver.Locate(l.backend(name), p.Ping(ctx))
+		if err == nil {
+			continue
 		}
+		kind := ErrUnavailable
+		switch {
+		case errors.Is(err, ErrInvalid):
+			kind = ErrInvalid
+		case errors.Is(err, ErrClosed):
+			kind, err = ErrClosed, errBackendClosed
+		}
+		if name != "" {
+			err = fmt.Errorf("backend %q: %w", name, err)
+		}
+		all = append(all, &Error{Op: "ping", Err: because(kind, err)})
 	}
 	return errors.Join(all...)
 }
