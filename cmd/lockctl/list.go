@@ -103,7 +103,7 @@ func (c *command) lookUp(ctx context.Context, b *backend, key string) (*lockRow,
 	info, err := b.Lock(ctx, key)
 	switch {
 	case errors.Is(err, driver.ErrConflict):
-		return nil, failed(codeConflict, "%s is no lock: %v", key, err)
+		return nil, failed(codeConflict, "%s is no lock: %v", printable(key), err)
 	case err != nil:
 		return nil, c.reached(err)
 	case info == nil:
@@ -164,7 +164,7 @@ func (c *command) wait(ctx context.Context) error {
 		}
 		left := time.Until(end)
 		if left <= 0 {
-			return failed(codeNone, "%s is held by %s", c.args[0], r.Holders[0].sentence())
+			return failed(codeNone, "%s is held by %s", printable(c.args[0]), r.Holders[0].sentence())
 		}
 		time.Sleep(min(left, max(c.every, 100*time.Millisecond)))
 	}

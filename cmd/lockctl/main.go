@@ -96,6 +96,8 @@ func (c *command) check() error {
 	switch n := len(c.args); {
 	case n < least || n > most:
 		return usage("usage: %s", c.spec.usage())
+	case least > 0 && c.args[0] == "": // such as a variable that is not set
+		return usage("KEY is empty; usage: %s", c.spec.usage())
 	case c.program != nil && !c.spec.program:
 		return usage("%s runs no command; usage: %s", c.spec.name, c.spec.usage())
 	case c.spec.program && len(c.program) == 0:
@@ -151,7 +153,7 @@ func (c *command) finish(err error) int {
 	}
 	text := err.Error()
 	if !strings.Contains(text, "\n\n") { // else it has statements, to be copied
-		text = strings.ReplaceAll(text, "\n", "; ")
+		text = strings.NewReplacer(":\n\t", ": ", "\n\t", "; ", "\n", "; ").Replace(text)
 	}
 	fmt.Fprintf(c.stderr, "lockctl: %s\n", text)
 	if c.spec != nil && c.spec.program {

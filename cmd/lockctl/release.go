@@ -29,17 +29,17 @@ func (c *command) release(ctx context.Context) error {
 	if c.id != "" {
 		r.Holders = slices.DeleteFunc(r.Holders, func(h holderRow) bool { return h.ID != c.id })
 		if len(r.Holders) == 0 {
-			return failed(codeChanged, "%s does not hold %s", c.id, key)
+			return failed(codeChanged, "%s does not hold %s", c.id, printable(key))
 		}
 	}
 	if !c.yes && !c.confirmed(r) {
-		return failed(codeDeclined, "%s was not freed: not confirmed (-yes does not ask)", key)
+		return failed(codeDeclined, "%s was not freed: not confirmed (-yes does not ask)", printable(key))
 	}
 	for _, h := range r.Holders {
 		if err := c.free(ctx, b, key, h); err != nil {
 			return err
 		}
-		fmt.Fprintf(c.stdout, "%s was freed; it was held by %s\n", key, h.sentence())
+		fmt.Fprintf(c.stdout, "%s was freed; it was held by %s\n", printable(key), h.sentence())
 	}
 	return nil
 }
@@ -47,7 +47,7 @@ func (c *command) release(ctx context.Context) error {
 // confirmed asks whether to free the lock of those who hold it.
 func (c *command) confirmed(r *lockRow) bool {
 	for _, h := range r.Holders {
-		fmt.Fprintf(c.stderr, "%s is held by %s.\n", r.Key, h.sentence())
+		fmt.Fprintf(c.stderr, "%s is held by %s.\n", printable(r.Key), h.sentence())
 	}
 	fmt.Fprint(c.stderr, "The holder is not ended, and goes on until its next renewal. Free the lock? [y/N] ")
 	line, _ := bufio.NewReader(c.stdin).ReadString('\n')
@@ -61,9 +61,9 @@ func (c *command) free(ctx context.Context, b *backend, key string, h holderRow)
 	err := b.Break(ctx, key, h.ID)
 	switch {
 	case errors.Is(err, driver.ErrLost):
-		return failed(codeChanged, "%s is not held by %s any more; nothing was freed", key, h.ID)
+		return failed(codeChanged, "%s is not held by %s any more; nothing was freed", printable(key), h.ID)
 	case errors.Is(err, driver.ErrConflict), errors.Is(err, driver.ErrInvalid):
-		return failed(codeConflict, "%s can't be freed: %v", key, err)
+		return failed(codeConflict, "%s can't be freed: %v", printable(key), err)
 	}
 	return c.reached(err)
 }
