@@ -177,3 +177,10 @@ func TestRightThatEnds(t *testing.T) {
 		require.LessOrEqual(t, f.count("Txn"), 1+2*7*len(bad))
 	}
 }
+
+// A login at a server that is away is told of as one.
+func TestLoginAtNobody(t *testing.T) {
+	t.Parallel()
+	b := Open("etcd://bob:secret@127.0.0.1:1")
+	require.EqualError(t, b.Ping(t.Context()), "etcd at 127.0.0.1:1: no answer to the login within 5s")
+}

@@ -1,7 +1,9 @@
 package etcdlock
 
 import (
+	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -34,6 +36,9 @@ func Open(rawURL string, options ...Options) *Backend {
 	}
 	client, err := clientv3.New(*c)
 	b := New(client, options...)
+	if errors.Is(err, context.DeadlineExceeded) { // which says nothing of the login
+		err = fmt.Errorf("no answer to the login within %v", dialTimeout)
+	}
 	if err != nil {
 		b.invalid = fmt.Errorf("etcd at %s: %w", strings.Join(c.Endpoints, ", "), err)
 		return b

@@ -69,7 +69,7 @@ func (b *Backend) resolveConflict(ctx context.Context, a *driver.Acquisition, w 
 func conflict(a *driver.Acquisition, kind, more string, left int64) error {
 	is := looksLike(kind, more)
 	if left < 0 && (kind == "string" || kind == "hash") {
-		is += " which has no expiry,"
+		is = strings.TrimSuffix(is, ",") + ", which has no expiry,"
 	}
 	if a.Mode.Kind != 0 {
 		return record.InsteadOf(is)
