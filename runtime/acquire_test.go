@@ -364,15 +364,6 @@ func TestNamedBackends(t *testing.T) {
 	})
 }
 
-func TestNewRefusesNothing(t *testing.T) {
-	require.Panics(t, func() { lock.New(nil, nil) })
-	require.Panics(t, func() { lock.New(memlock.New(), &lock.Options{Backends: map[string]driver.Backend{"eu": nil}}) })
-	require.Panics(t, func() { lock.New(memlock.New(), &lock.Options{Backends: map[string]driver.Backend{"": memlock.New()}}) })
-	var l *lock.Locker
-	_, _, err := l.Acquire(t.Context(), nil, "k")
-	requireOnly(t, lock.ErrInvalid, err)
-}
-
 // A lease that is to be handed on is longer than the policy's, but not than the
 // engine's longest: who waits has what is to be had.
 func TestLongestLeaseContended(t *testing.T) {

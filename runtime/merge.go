@@ -84,7 +84,7 @@ func (e *PanicError) Error() string {
 // Leader, Try, Reentrant or Skip, Do returns [ErrInvalid].
 func NewMerger[Req, Res any](l *Locker, p *Policy, most int) *Merger[Req, Res] {
 	if l == nil || p == nil || most < 2 {
-		panic(fmt.Sprintf("lock: NewMerger needs a Locker, a Policy and at least 2 requests in a section, got %p, %v and %d", l, p, most))
+		panic(fmt.Sprintf("lock: NewMerger needs a Locker, a Policy and at least 2 requests in a section, got %p, %p and %d", l, p, most))
 	}
 	m := &Merger[Req, Res]{locker: l, policy: l.complete(p), locked: *p, most: most, keys: map[string]*mergeQueue[Req, Res]{}}
 	m.locked.Wait, m.locked.Queue, m.locked.merges = 0, 0, true

@@ -50,7 +50,7 @@ func New(b Backend, opts *Options) *Locker {
 	}
 	for name, named := range opts.Backends {
 		if name == "" || named == nil {
-			panic(fmt.Sprintf("lock: Options.Backends[%q] = %v; it needs a name and a Backend", name, named))
+			panic(fmt.Sprintf("lock: Options.Backends[%q] is a %T; it needs a name and a Backend", name, named)) // %v would print passwords
 		}
 		l.backends[name] = named
 	}

@@ -1,6 +1,7 @@
 package lock_test
 
 import (
+	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -8,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/memlock"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // S94: what can't be right is ErrInvalid, and nothing is sent for it.
@@ -61,4 +64,16 @@ func TestExtremePoliciesWork(t *testing.T) {
 			require.NoError(t, release(held))
 		}
 	})
+}
+
+func TestNewRefusesNothing(t *testing.T) {
+	require.Panics(t, func() { lock.New(nil, nil) })
+	for name, b := range map[string]driver.Backend{"eu": nil, "": memlock.New()} {
+		require.PanicsWithValue(t, fmt.Sprintf("lock: Options.Backends[%q] is a %T; it needs a name and a Backend", name, b), func() {
+			lock.New(memlock.New(), &lock.Options{Backends: map[string]driver.Backend{name: b}})
+		})
+	}
+	var l *lock.Locker
+	_, _, err := l.Acquire(t.Context(), nil, "k")
+	requireOnly(t, lock.ErrInvalid, err)
 }

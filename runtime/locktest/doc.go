@@ -12,7 +12,7 @@
 //
 //		err := shop.Buy(t.Context(), 42)
 //
-//		require.ErrorIs(t, err, driver.ErrLost)
+//		require.ErrorIs(t, err, lock.ErrLost)
 //		require.Zero(t, stock.sold)
 //	}
 //
