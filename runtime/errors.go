@@ -127,7 +127,7 @@ var (
 )
 
 // errBackendClosed says why an open Locker can't lock.
-var errBackendClosed = errors.New("the Backend was, with its last Locker; make a new Backend for a new Locker")
+var errBackendClosed = errors.New("its Backend was closed with an earlier Locker; give lock.New a new one")
 
 // because joins a sentinel and its cause on one line, where errors.Join would
 // print two. A cause that already says kind is returned as it is.

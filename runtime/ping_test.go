@@ -36,7 +36,7 @@ func TestPing(t *testing.T) {
 
 	for err, says := range map[error]string{
 		fmt.Errorf("%w: the client is nil", driver.ErrInvalid): "lock: ping: invalid: the client is nil",
-		driver.ErrClosed: "lock: ping: locker closed: the Backend was, with its last Locker; make a new Backend for a new Locker",
+		driver.ErrClosed: "lock: ping: locker closed: its Backend was closed with an earlier Locker; give lock.New a new one",
 	} {
 		require.EqualError(t, newLocker(t, pinged{memlock.New(), err}, nil).Ping(t.Context()), says)
 	}
@@ -52,7 +52,7 @@ func (closedBackend) Acquire(context.Context, *driver.Acquisition) (driver.Lease
 // A Locker that is open says whose closing keeps it from locking.
 func TestClosedBackend(t *testing.T) {
 	l := newLocker(t, closedBackend{memlock.New()}, nil)
-	const says = "locker closed: the Backend was, with its last Locker; make a new Backend for a new Locker"
+	const says = "locker closed: its Backend was closed with an earlier Locker; give lock.New a new one"
 	_, _, err := l.Acquire(t.Context(), nil, "k")
 	requireOnly(t, lock.ErrClosed, err)
 	require.EqualError(t, err, "lock: acquire k: "+says)
