@@ -28,7 +28,10 @@ var errURL = errors.New("the URL can't be read; write %2F, %3F, %23, %25 and %40
 // checkPassword says if the user or the password in a URL, of one host or several, is not encoded, so
 // that a part of it would count as a host or as what follows.
 func checkPassword(text string) error {
-	_, rest, _ := strings.Cut(text, "://")
+	_, rest, ok := strings.Cut(text, "://")
+	if !ok {
+		return errors.New("the URL does not begin with a scheme and ://")
+	}
 	authority, more := rest, ""
 	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
 		authority, more = rest[:end], rest[end:]
@@ -71,7 +74,7 @@ func openMySQL(text string) (driver.Backend, error) {
 	}
 	c, err := mysql.ParseDSN(fmt.Sprintf("tcp(%s)/%s?%s", host, url.PathEscape(database), u.RawQuery))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("an option of the URL: %w", err)
 	}
 	c.User = u.User.Username()
 	c.Passwd, _ = u.User.Password()

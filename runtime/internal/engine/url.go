@@ -12,11 +12,15 @@ import (
 var errURL = errors.New("it can't be read; write %2F, %3F, %23, %25 and %40 for /, ?, #, % and @ in a user, a password or a path")
 
 // ParseURL is [url.Parse] with an error that has no part of a password. A password that is not
-// encoded can end the host, so that an @ follows it: that is an error too.
+// encoded can end the host, so that an @ follows it: that is an error too. So is a URL without //:
+// its host would count as a path, and the lock be taken at the default server.
 func ParseURL(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil {
 		return nil, errURL
+	}
+	if !strings.Contains(text, "://") && u.Scheme != "unix" {
+		return nil, errors.New("it does not begin with a scheme and ://")
 	}
 	option, _, _ := strings.Cut(u.RawQuery, "=")
 	if u.Host != "" && strings.Contains(u.EscapedPath()+u.EscapedFragment()+option, "@") {

@@ -17,8 +17,13 @@ func TestParseURLQuotesNoPassword(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
+	for _, text := range []string{"redis:bob:SECRET@h:1", "redis:/bob:SECRET@h:1", "h:1", "h"} {
+		if _, err := ParseURL(text); err == nil || err.Error() != "it does not begin with a scheme and ://" {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
 	for _, text := range []string{
-		"redis://bob:p%2Fa%40s@h:1/0?addr=a@b&x=y", "redis://h:1?user=me@there", "unix:///tmp/a@b.sock?db=1", "unix://bob:pw@/tmp/a.sock", "consul://:a=b@h",
+		"redis://bob:p%2Fa%40s@h:1/0?addr=a@b&x=y", "redis://h:1?user=me@there", "unix:///tmp/a@b.sock?db=1", "unix:/tmp/a", "unix://bob:pw@/tmp/a.sock", "consul://:a=b@h",
 		"redis://h/%40",
 	} {
 		if _, err := ParseURL(text); err != nil {
