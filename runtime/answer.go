@@ -106,6 +106,9 @@ func (e *entry) refusalLocked() error {
 	if outage := e.outageLocked(); outage != nil {
 		return withoutContext(ErrUnavailable, outage)
 	}
+	if e.state == held {
+		return because(ErrNotAcquired, errHeldHere)
+	}
 	return because(ErrNotAcquired, errHeld)
 }
 

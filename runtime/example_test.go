@@ -53,7 +53,7 @@ func ExampleLocker_Acquire() {
 	// sold one of voucher:7
 	// <nil>
 	// sold one of voucher:1
-	// true lock: acquire voucher:1: not acquired: held by another owner
+	// true lock: acquire voucher:1: not acquired: held by another call of this process
 }
 
 // Unlock is a release by hand. Locks that are held together are taken in one order
@@ -112,7 +112,7 @@ func ExampleNewLogObserver() {
 		return err
 	})
 	// Output:
-	// level=INFO msg="lock rejected" method=Shop.Count key=k error="lock: acquire k (Shop.Count): not acquired: held by another owner"
+	// level=INFO msg="lock rejected" method=Shop.Count key=k error="lock: acquire k (Shop.Count): not acquired: held by another call of this process"
 }
 
 // A service calls another one while it holds a lock, and the other one works inside it. The

@@ -141,7 +141,7 @@ func TestWaitInVainSaysWhatIsHeld(t *testing.T) {
 		ctx, a := acquire(t, outer, l, nil, "a")
 		defer release(a)
 		_, _, err := l.Acquire(ctx, &lock.Policy{Method: "Shop.Move", Wait: time.Second}, "b")
-		require.EqualError(t, err, "lock: acquire b (Shop.Move): not acquired: waited 1s, while this call holds a, o")
+		require.EqualError(t, err, "lock: acquire b (Shop.Move): not acquired: waited 1s: held by another call of this process, while this call holds a, o")
 		_, _, err = l.AcquireAll(ctx, lock.Request{Policy: &lock.Policy{Try: true}, Key: "b"}, lock.Request{Key: "c"})
 		require.ErrorIs(t, err, lock.ErrNotAcquired)
 		require.ErrorContains(t, err, ", while this call holds a, o")

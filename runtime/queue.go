@@ -102,6 +102,10 @@ const (
 // errHeld is the cause of a Try that found the key held inside this process.
 var errHeld error = &driver.HeldError{}
 
+// errHeldHere is errHeld where another call of this process holds the key: maybe the one that made
+// this one with a context of its own.
+var errHeldHere error = &driver.HeldError{Holder: "another call of this process"}
+
 // take returns a hold on key: at once, by competing at the backend, or after
 // waiting in the queue. The zero end waits until ctx ends. outer is what the call holds.
 func (l *Locker) take(ctx context.Context, outer *frame, s *shard, p *Policy, key string, end time.Time) (*hold, error) {
@@ -258,6 +262,8 @@ func (l *Locker) await(ctx context.Context, e *entry, w *waiter, end time.Time) 
 	e.shard.mu.Lock()
 	if outage := e.outageLocked(); outage != nil && errors.Is(err, ErrNotAcquired) {
 		err = endedBy(ctx, ErrUnavailable, outage)
+	} else if w.queued && e.state == held {
+		err = withHolder(err, errHeldHere)
 	}
 	if w.queued {
 		e.removeLocked(w)

@@ -157,7 +157,7 @@ func (s reentrySlot) enter(ctx context.Context, p *Policy, end time.Time) error 
 	default:
 	}
 	if p.Try {
-		return because(ErrNotAcquired, errHeld)
+		return because(ErrNotAcquired, errHeldHere)
 	}
 	select {
 	case s <- struct{}{}:
