@@ -133,8 +133,8 @@ func (b *Backend) lastKnown() (e *epoch, err error) {
 	case b.recordLost && b.recordErr != nil:
 		err = fmt.Errorf("the record of which engine grants, %q, is not there, and can't be made: %w", b.options.Key, b.recordErr)
 	case b.recordLost: // the record is about to be written
-		err = engine.NotYet(b.terms.Probe, fmt.Sprintf("the record of which engine grants, %q, is not there; the first start of a failover waits for %v, "+
-			"and so does one that has lost its record", b.options.Key, b.terms.Drain()))
+		err = engine.NotYet(b.terms.Probe, fmt.Sprintf("the record of which engine grants, %q, is not there; one that has lost it waits for %v, "+
+			"and so does the first start, unless Begin is called", b.options.Key, b.terms.Drain()))
 	case e == nil || e.lastLook.Add(b.terms.Silence).Left() <= 0:
 		return nil, nil
 	case e.member == nil:

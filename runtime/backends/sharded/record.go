@@ -193,8 +193,8 @@ func (m *member) current(ctx context.Context) (*epoch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the member %q has no record of which keys it has, and none can be made: %w", m.name, err)
 	}
-	return nil, engine.NotYet(m.backend.terms.Probe, fmt.Sprintf("the member %q has no record of which keys it has; a first start waits for %v, "+
-		"and so does a member that has lost it", m.name, m.backend.terms.Drain()))
+	return nil, engine.NotYet(m.backend.terms.Probe, fmt.Sprintf("the member %q has no record of which keys it has; one that has lost it waits for %v, "+
+		"and so does the first start, unless Begin is called", m.name, m.backend.terms.Drain()))
 }
 
 // Begin opens shards that have never been in use: it makes the record of each member that has
