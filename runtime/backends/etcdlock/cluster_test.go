@@ -212,7 +212,7 @@ func TestConnectionsCut(t *testing.T) {
 	t.Parallel()
 	proxy, key := faultproxy.NewStream(t, shared(t)), newKey(t)
 	l, other := newLocker(t, proxy.Addr()), newLocker(t, shared(t))
-	ctx, held := acquire(t, l, ttl(3*time.Second), key+":held")
+	ctx, held := acquire(t, l, ttl(9*time.Second), key+":held")
 	for range 10 {
 		_, theirs := acquire(t, other, nil, key)
 		waiting := start(t.Context(), l, nil, key)

@@ -145,7 +145,8 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 		if name == "SIGSTOP" {
 			frozen.Cont()
 		}
-		released(t, lease)
+		// One call ends before a slow machine has made the connection anew. A Locker asks again, too.
+		eventually(t, "the lock is released", func() bool { return lease.Release(t.Context(), 0) == nil })
 	}
 }
 
