@@ -197,17 +197,19 @@ func testShardedDenied(t *testing.T, c *testserver.Cluster) {
 	b := clusterBackend(t, c, func(o *redis.ClusterOptions) { o.Username, o.Password = "bob", "secret" })
 	l := lockerOn(t, b)
 	warm(t, l)
+	least := time.Hour // of three: on a busy machine one may take long
 	for range 3 {
 		begin := time.Now()
 		java := &clusteredJava{t, c, newKey(t)}
 		woken(t, b, l, java, "PUBLISH", func() {})
-		if took := time.Since(begin); took > confirmLimit/2+meter.Since(begin) {
-			t.Errorf("it took %v", took)
-		}
+		least = min(least, time.Since(begin)-meter.Since(begin))
 		_, held := acquire(t, l, nil, java.key)
 		other := start(t.Context(), l, nil, java.key)
 		mustRelease(t, held)
 		mustEnd(t, receive(t, "the other", other))
+	}
+	if least > confirmLimit/2 {
+		t.Errorf("it took %v at least", least)
 	}
 }
 
@@ -223,15 +225,14 @@ func TestClusterWithoutShardedChannels(t *testing.T) {
 	defer client.Close()
 	b := New(client)
 	l, other := lockerOn(t, b), lockerOn(t, New(client))
+	least := time.Hour // of three: on a busy machine one may take long
 	for range 3 {
 		key := newKey(t)
 		_, held := acquire(t, other, nil, key)
 		begin := time.Now()
 		waiter := start(t.Context(), l, nil, key)
 		awaitListening(t, b, key)
-		if took := time.Since(begin); took > confirmLimit/2+meter.Since(begin) {
-			t.Errorf("subscribed after %v", took)
-		}
+		least = min(least, time.Since(begin)-meter.Since(begin))
 		begin = time.Now()
 		mustRelease(t, held)
 		next := receive(t, "the waiter", waiter)
@@ -242,5 +243,8 @@ func TestClusterWithoutShardedChannels(t *testing.T) {
 			t.Errorf("woken after %v", took)
 		}
 		mustEnd(t, next)
+	}
+	if least > confirmLimit/2 {
+		t.Errorf("subscribed after %v at least", least)
 	}
 }
