@@ -151,9 +151,9 @@ type watchedConn struct {
 	forgets atomic.Bool // the next answer
 }
 
-// answer passes on a statement's, unless it is to be forgotten.
-func answer[T any](c *watchedConn, a T, err error) (T, error) {
-	if err == nil && c.forgets.Swap(false) {
+// answer passes on that of a statement, unless it is to be forgotten.
+func answer[T any](c *watchedConn, text string, a T, err error) (T, error) {
+	if err == nil && !ofPurge(text) && c.forgets.Swap(false) {
 		var none T
 		_ = c.Conn.Close()
 		return none, cmp.Or(c.w.forgotten, driver.ErrBadConn)
@@ -208,7 +208,7 @@ func (c *watchedConn) ExecContext(ctx context.Context, text string, args []drive
 		c.w.transactions.Add(1)
 	}
 	result, err := c.Conn.(driver.ExecerContext).ExecContext(ctx, text, args)
-	return answer(c, result, err)
+	return answer(c, text, result, err)
 }
 
 func (c *watchedConn) QueryContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Rows, error) {
@@ -218,7 +218,7 @@ func (c *watchedConn) QueryContext(ctx context.Context, text string, args []driv
 		return nil, err
 	}
 	rows, err := c.Conn.(driver.QueryerContext).QueryContext(ctx, text, args)
-	return answer(c, rows, err)
+	return answer(c, text, rows, err)
 }
 
 // A driver that minds no context keeps nobody: a call ends with its context.
