@@ -33,7 +33,7 @@ func (c *trial) waitsIn(l *lock.Locker, key string, n int, called chan<- int) {
 			called <- -1
 		}
 	}()
-	<-waiting
+	receive(c, "a call to have its lock", waiting)
 	// Its lock is free when it waits.
 	if err := l.Do(c.bounded(), c.policy(), key, func(context.Context) error { return nil }); err != nil && !c.late(begin, err) {
 		c.Errorf("the lock that a call waits under: %v", err)
