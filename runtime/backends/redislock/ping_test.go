@@ -52,7 +52,7 @@ func TestPingSaysWhetherLocksCanBeTaken(t *testing.T) {
 func TestPingIsSentAgain(t *testing.T) {
 	t.Parallel()
 	_, p := proxied(t)
-	l := newLocker(t, p.Addr(), readTimeout(200*time.Millisecond))
+	l := newLocker(t, p.Addr(), readTimeout(time.Second))
 	require.NoError(t, l.Ping(t.Context()))
 	p.ResetCounts()
 	lost := p.Swallow(1, faultproxy.Command("evalsha"))

@@ -241,7 +241,7 @@ func TestBusyServer(t *testing.T) {
 	refusals := refusedRenewals(make(chan error, 100))
 	l := lockerOn(t, lenient(New(newClient(t, addr), Options{Hooks: []redis.Hook{refusals}})))
 	warm(t, l)
-	_, held := acquire(t, l, ttl(3*time.Second), "held")
+	_, held := acquire(t, l, ttl(6*time.Second), "held")
 	endless := make(chan error, 1)
 	go func() {
 		_, err := testserver.Command(context.Background(), addr, "EVAL", "while true do end", "0")

@@ -270,11 +270,15 @@ func eventually(t testing.TB, within time.Duration, what string, is func() bool)
 
 func receive[T any](t testing.TB, what string, from <-chan T) (v T) {
 	t.Helper()
-	select {
-	case v = <-from:
-	case <-time.After(soon):
-		t.Fatalf("waited %v in vain for %s", soon, what)
+	begin := time.Now()
+	for left := soon; left > 0; left = soon + meter.Since(begin) - time.Since(begin) {
+		select {
+		case v = <-from:
+			return v
+		case <-time.After(left):
+		}
 	}
+	t.Fatalf("waited %v in vain for %s", time.Since(begin), what)
 	return v
 }
 
