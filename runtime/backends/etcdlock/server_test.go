@@ -195,7 +195,9 @@ func TestAcquireWithoutTheTurn(t *testing.T) {
 	b, key := New(newClient(t, []string{shared(t)})), newKey(t)
 	_, theirs := acquire(t, newLocker(t, shared(t)), nil, key)
 	l := lockerOn(t, b)
-	waiting := start(t.Context(), l, &lock.Policy{Wait: 2 * time.Second}, key)
+	waits, giveUp := context.WithCancel(t.Context())
+	defer giveUp()
+	waiting := start(waits, l, nil, key)
 	follows(t, b, key)
 	b.mu.Lock()
 	places := slices.Collect(maps.Keys(b.entries))
@@ -209,6 +211,7 @@ func TestAcquireWithoutTheTurn(t *testing.T) {
 	_, err = b.Acquire(ctx, only(attempt(key, places[0].Process+":9")))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.Nil(t, engine.HeldBy(err))
+	time.AfterFunc(1500*time.Millisecond, giveUp) // it has asked again by then
 	require.ErrorIs(t, receive(t, "the end of its wait", waiting).err, lock.ErrNotAcquired)
 	require.NoError(t, finish(theirs))
 }
