@@ -66,7 +66,7 @@ const heardIn = 400 * time.Millisecond
 // Each Signal calls one, in the order in which they began to wait, whose process it ever is.
 func conditionOrder(c *trial) {
 	lockers := []*lock.Locker{c.locker(), c.locker()}
-	key, called := c.newKey(), make(chan int, 4)
+	key, called, came := c.newKey(), make(chan int, 4), time.Now()
 	for n := range 4 {
 		c.waitsIn(lockers[n%2], key, n, called)
 	}
@@ -82,7 +82,7 @@ func conditionOrder(c *trial) {
 			}
 			return
 		}
-		if got != n {
+		if got != n && !c.placesEnd(came) {
 			c.Errorf("call %d has heard the Signal %d", got, n)
 		}
 		if len(called) > 0 {

@@ -38,15 +38,19 @@ func notice(c *trial) {
 		attempt := b.attempt(key)
 		attempt.Queue = true
 		b.refused(attempt)
+		begin := time.Now()
 		s, err := n.Subscribe(c.bounded(), attempt)
-		if err != nil {
-			c.Fatalf("Subscribe: %v", err)
+		for ; err != nil; s, err = n.Subscribe(c.bounded(), attempt) { // no answer in time: a Locker tries again
+			if time.Since(begin) > c.soon() {
+				c.Fatalf("Subscribe: %v", err)
+			}
+			time.Sleep(20 * time.Millisecond)
 		}
 		b.refused(attempt)
 		for len(s.C()) > 0 { // a needless notice is allowed
 			<-s.C()
 		}
-		begin := time.Now()
+		begin = time.Now()
 		c.free(lease)
 		receive(c, "a notice of the release", s.C())
 		c.within("the notice", begin, wakeUp)
