@@ -27,21 +27,27 @@ func fairOrder(c *trial) {
 	_, held := c.enter(lockers[0].Locker, c.kind(inOrder), key)
 	begin := time.Now()
 	var all []<-chan *lock.Hold
+	var line []int
 	for i := range waiters {
-		all = append(all, c.begin(lockers[i*i%3], inOrder, key))
+		all, line = append(all, c.begin(lockers[i*i%3], inOrder, key)), append(line, i)
 	}
+	handed := time.Now()
 	c.leave(held)
-	for i := range all {
+	for range all {
 		next, h := c.oneOf(all)
-		if next != i && !c.placesEnd(begin) {
-			c.Errorf("the lock went to the %dth to arrive, not to the %dth", next, i)
+		for ; line[0] != next; line = append(line[1:], line[0]) {
+			// One that is late by more than its brief lease has lost its turn, and stands in line again.
+			if after := time.Since(handed); after < briefLease && !c.placesEnd(begin) {
+				c.Errorf("the lock went to the %dth to arrive, not to the %dth, after %v", next, line[0], after)
+			}
 		}
-		all[next] = nil
+		all[next], line = nil, line[1:]
 		for j, other := range all {
 			if len(other) > 0 && !isLost(h) {
 				c.Errorf("the %dth to arrive has the lock, and the %dth", next, j)
 			}
 		}
+		handed = time.Now()
 		c.leave(h)
 	}
 }
