@@ -225,7 +225,7 @@ func startCrosser(t *testing.T, url string) *crosser {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(exe)
-	cmd.Env = append(os.Environ(), crosserEnv+"="+url)
+	cmd.Env = append(os.Environ(), crosserEnv+"="+url, "GORACE=atexit_sleep_ms=10")
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {

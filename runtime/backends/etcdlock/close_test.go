@@ -30,6 +30,9 @@ func TestCloseEndsCalls(t *testing.T) {
 	for _, call := range calls {
 		go func() { ends <- call() }()
 	}
+	for _, s := range b.sessions.All() {
+		s.Ask() // else the next keep-alive is sent after 20 s
+	}
 	eventually(t, "all are under way", func() bool { return f.count("Txn") == 2 && f.count("sent") > 0 })
 	require.NoError(t, b.Close())
 	for range calls {

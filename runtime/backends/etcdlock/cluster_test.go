@@ -53,7 +53,8 @@ func TestLeaderKilled(t *testing.T) {
 // A member that is silent, one client's own: the others are asked.
 func TestMemberStopped(t *testing.T) {
 	cluster := newCluster(t, "--heartbeat-interval", "50", "--election-timeout", "500") // a busy machine is to bring on none
-	l := newLocker(t, cluster.Addrs()...)
+	b := New(newClient(t, cluster.Addrs()))
+	l := lockerOn(t, b)
 	const lease = 15 * time.Second // far longer than the leader is frozen for, also on a busy machine
 	ctx, held := acquire(t, l, ttl(lease), "key")
 	for _, member := range cluster.Members() {
@@ -64,7 +65,11 @@ func TestMemberStopped(t *testing.T) {
 			require.NoError(t, finish(again))
 		}
 		if !leads { // which, frozen for longer than a session, would end it: see the package's doc
-			time.Sleep(lease / 3) // the time from one keep-alive to the next
+			for _, s := range b.sessions.All() {
+				before := s.Deadline()
+				s.Ask()
+				eventually(t, "a keep-alive", func() bool { return before.Before(s.Deadline()) })
+			}
 		}
 		require.NoError(t, lock.Check(ctx))
 		member.Cont()

@@ -135,7 +135,7 @@ type sellers struct {
 
 func (s *sellers) start(addrs []string) {
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), sellerEnv+"="+strings.Join(addrs, ","))
+	cmd.Env = append(os.Environ(), sellerEnv+"="+strings.Join(addrs, ","), "GORACE=atexit_sleep_ms=10")
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {

@@ -39,7 +39,7 @@ func startPeer(t testing.TB, addr string) *peer {
 		t.Fatal(err)
 	}
 	p := &peer{t: t, cmd: exec.Command(exe), answers: make(chan string, 16)}
-	p.cmd.Env = append(os.Environ(), childAddr+"="+addr)
+	p.cmd.Env = append(os.Environ(), childAddr+"="+addr, "GORACE=atexit_sleep_ms=10")
 	p.cmd.Stderr = os.Stderr
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
