@@ -161,6 +161,9 @@ func TestOldProcessAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.refused(old, key)
+		if _, _, err := old.Acquire(t.Context(), short, key); !errors.Is(err, lock.ErrUnavailable) { // and does not wait for ever
+			t.Errorf("two hold the key, or: %v", err)
+		}
 		h.Release(nil)
 		old.end()
 		late.end()

@@ -2,6 +2,7 @@ package sharded
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -62,6 +63,8 @@ type member struct {
 	makeErr    error      // why the record, which is not there, could not be made the last time
 }
 
+var errOutdated = errors.New("this process has an earlier version of the membership, and writes no record")
+
 // watch looks at m's record again and again, and advances it.
 func (m *member) watch(ctx context.Context) {
 	engine.Every(ctx, m.backend.terms.Probe, func(ctx context.Context) {
@@ -121,8 +124,11 @@ func (m *member) known() *epoch {
 // error is why a record that is not there can't be made.
 func (m *member) advance(ctx context.Context) error {
 	b := m.backend
-	if b.group.Refused() != nil || b.outdated.Load() {
+	if b.group.Refused() != nil {
 		return nil
+	}
+	if b.outdated.Load() {
+		return errOutdated
 	}
 	m.mu.Lock()
 	e, text := m.epoch, m.recordText
