@@ -103,3 +103,20 @@ func TestFirstCallIsANote(t *testing.T) {
 		w.end()
 	})
 }
+
+// A lock is where the record is to be: no pause mends that.
+func TestLockInPlaceOfTheRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		record := memlock.New()
+		b := failover.New(memlock.New(), []driver.Backend{memlock.New()}, failover.Options{Record: record})
+		a := acquisition(1)
+		a.Key = "lockgen.failover"
+		if _, err := record.Acquire(t.Context(), a); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Acquire(t.Context(), acquisition(2)); !errors.Is(err, driver.ErrConflict) {
+			t.Errorf("want ErrConflict, got %v", err)
+		}
+		_ = b.Close()
+	})
+}

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -40,8 +41,9 @@ func (r *Agreed[S]) Ask(ctx context.Context, old string, next *S) error {
 	defer leave()
 	ctx, cancel := context.WithTimeout(ctx, r.Terms.Timeout)
 	defer cancel()
-	text := old
+	text, done := old, "read"
 	if next != nil {
+		done = "written"
 		encoded, err := json.Marshal(next)
 		if err != nil {
 			return err
@@ -50,8 +52,11 @@ func (r *Agreed[S]) Ask(ctx context.Context, old string, next *S) error {
 	}
 	sent := driver.Now()
 	text, err = r.At.CompareAndSwap(ctx, r.Key, old, text)
-	if err != nil {
-		return fmt.Errorf("the record of %s can't be read: %v", r.Of, err) // of no acquire: nothing is indeterminate
+	switch {
+	case errors.Is(err, driver.ErrConflict), errors.Is(err, driver.ErrInvalid):
+		return fmt.Errorf("the record of %s can't be %s: %w", r.Of, done, err)
+	case err != nil:
+		return fmt.Errorf("the record of %s can't be %s: %v", r.Of, done, err) // of no acquire: nothing is indeterminate
 	}
 	var s S
 	if text != "" && json.Unmarshal([]byte(text), &s) != nil {
