@@ -24,7 +24,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	}
 	granted, err := e.attempt(ctx, a)
 	if err != nil {
-		return nil, b.unlessSwitched(ctx, e, a, err)
+		return nil, b.attemptErr(ctx, e, a, err)
 	}
 	b.mu.Lock()
 	delete(b.waiting, engine.PlaceOf(a))
@@ -51,14 +51,21 @@ func (e *epoch) attempt(ctx context.Context, a *driver.Acquisition) (driver.Leas
 	return e.member.Acquire(ctx, a)
 }
 
-// unlessSwitched returns err, the error of an attempt by e, unless e is over. Then it undoes the
-// attempt in the background, and returns switchedErr.
-func (b *Backend) unlessSwitched(ctx context.Context, e *epoch, a *driver.Acquisition, err error) error {
+// attemptErr returns what Acquire returns for err, the error of an attempt by e. That is err, unless e is over,
+// or its engine is away: then [engine.NotYet], since another engine is to grant, or this one again.
+func (b *Backend) attemptErr(ctx context.Context, e *epoch, a *driver.Acquisition, err error) error {
 	if engine.HeldBy(err) != nil && (!a.Queue || b.noteWaiting(e.member, a)) {
 		return err
 	}
-	if e.ctx.Err() == nil || ctx.Err() != nil || b.group.Life.Closed() || errors.Is(err, driver.ErrConflict) || errors.Is(err, driver.ErrInvalid) {
+	if errors.Is(err, driver.ErrConflict) || errors.Is(err, driver.ErrInvalid) || e.ctx.Err() == nil && !e.member.fails(ctx) ||
+		ctx.Err() != nil || b.group.Life.Closed() {
 		return err
+	}
+	mayHaveRun := errors.Is(err, driver.ErrIndeterminate)
+	a.MayHaveRun = a.MayHaveRun || mayHaveRun
+	// The next attempt has the same ID. It serves for this one too, which may have a place in the queue.
+	if e.ctx.Err() == nil && !(mayHaveRun && a.Queue && !b.noteWaiting(e.member, a)) {
+		return engine.NotYet(b.terms.Probe, fmt.Sprintf("the engine %q is away: %v", e.member.name, driver.Locate(e.member.Backend, err)))
 	}
 	a.MayHaveRun = true
 	asked := *a

@@ -63,7 +63,7 @@ func (b *Backend) noteState(s state, text string, sent driver.Instant) (changed 
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e := b.epoch
-	b.recordText = text
+	b.recordText, b.recordErr = text, nil
 	b.recordLost = text == "" || e != nil && s.isBefore(e.state)
 	if b.recordLost {
 		return false
@@ -95,7 +95,7 @@ func (b *Backend) beginEpochLocked(s state) *epoch {
 		}
 	}
 	old := b.epoch
-	b.epoch = e
+	b.epoch, b.openErr = e, nil
 	if old == nil {
 		return e
 	}
@@ -141,7 +141,11 @@ func (b *Backend) lastKnown() (e *epoch, err error) {
 		err = fmt.Errorf("%w: failover: the engine %q grants, which this process was not given; give all processes the same", driver.ErrInvalid, e.Engine)
 	case !e.Open:
 		left := max(e.learned.Add(b.terms.Drain()).Left(), 0) + b.terms.Probe
-		err = engine.NotYet(left, fmt.Sprintf("the failover waits until no lease of the engine before can last: for %v", left.Round(time.Millisecond)))
+		why := fmt.Sprintf("the failover waits until no lease of the engine before can last: for %v", left.Round(time.Millisecond))
+		if b.openErr != nil {
+			why = fmt.Sprintf("no lease of the engine before can last, but the next one can't grant yet: %v", b.openErr)
+		}
+		err = engine.NotYet(left, why)
 	default:
 		return e, nil
 	}

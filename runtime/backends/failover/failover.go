@@ -84,7 +84,8 @@ type Backend struct {
 	epoch      *epoch                              // the latest; nil: none is known yet
 	recordLost bool                                // the record is gone, or older than what this process has read before
 	recordText string                              // what the last look found
-	recordErr  error                               // of the last look, or of writing the record
+	recordErr  error                               // of the last look, or of writing the record since then
+	openErr    error                               // why epoch, which waits, could not be opened the last time
 	former     map[*member]driver.Instant          // engines that Undo also goes to, until when
 	waiting    map[engine.Place]driver.Acquisition // in the queues of epoch's engine
 }

@@ -92,6 +92,16 @@ func (m *member) isAway() (away bool, why error) {
 	return m.bad >= m.backend.options.Failures, m.err
 }
 
+// fails reports whether the last probe of m has failed, or one more does.
+func (m *member) fails(ctx context.Context) bool {
+	if _, err := m.isAway(); err != nil {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, m.backend.terms.Timeout)
+	defer cancel()
+	return m.ping(ctx) != nil
+}
+
 // learnServerID learns the ID of m's server, and refuses two engines with one. It reports whether it
 // need not be called again.
 func (m *member) learnServerID(ctx context.Context) bool {

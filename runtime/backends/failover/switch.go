@@ -45,7 +45,12 @@ func (b *Backend) advance(ctx context.Context) error {
 		return nil
 	}
 	if !s.Open && e.learned.Add(b.terms.Drain()).Left() <= 0 {
-		_ = b.open(ctx, e)
+		err := b.open(ctx, e)
+		b.mu.Lock()
+		if b.epoch == e {
+			b.openErr = err
+		}
+		b.mu.Unlock()
 	}
 	_ = b.raiseCeilingAhead(ctx, e) // if it fails, the next grant raises it
 	away, why := e.member.isAway()

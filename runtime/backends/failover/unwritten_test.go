@@ -46,3 +46,39 @@ func TestRecordThatCannotBeWritten(t *testing.T) {
 		}
 	})
 }
+
+// A process that starts before the record's engine waits, once that is there, as at any first start.
+func TestRecordThatComesLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.third.set(func() { w.third.dead = true })
+		p := w.join()
+		if err := p.Ping(t.Context()); err == nil {
+			t.Error("want an error without the record's engine, got none")
+		}
+		time.Sleep(quick.Probe / 2)
+		begun := time.Now()
+		w.third.set(func() { w.third.dead = false })
+		w.refused(p, "key")
+		_, h, err := p.Acquire(t.Context(), &lock.Policy{TTL: time.Second}, "key")
+		if took := time.Since(begun); err != nil || took < drain {
+			t.Errorf("the first start took %v: %v", took, err)
+		}
+		h.Release(nil)
+		w.end()
+	})
+}
+
+// Both engines are away at a first start: who has waited in vain is told so.
+func TestFirstStartWithoutEngines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.primary.dead, w.standby.dead = true, true
+		p := w.join()
+		_, _, err := p.Acquire(t.Context(), &lock.Policy{TTL: time.Second, Wait: 2 * drain}, "key")
+		if !errors.Is(err, lock.ErrUnavailable) || !strings.Contains(err.Error(), errDead.Error()) {
+			t.Errorf("want why no engine grants, got %v", err)
+		}
+		w.end()
+	})
+}

@@ -1,0 +1,152 @@
+package failover_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/failover"
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// The engine that grants refuses all calls, and is not known to be away yet. Who waits gets the lock at the
+// other, and who does not is told that nobody may grant it.
+func TestWaitsAtADeadEngine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := begun(t, 2)
+		p, short := w.processes[0], &lock.Policy{TTL: time.Second}
+		if _, err := p.backend.Status(t.Context()); err != nil { // which has it watch
+			t.Fatal(err)
+		}
+		time.Sleep(drain + time.Second) // the first epoch rests
+		begin := time.Now()
+		w.primary.set(func() { w.primary.dead = true })
+		w.refused(p, "key")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		holds := make(chan *lock.Hold, 2)
+		go func() {
+			_, h, err := p.AcquireAll(ctx, requests(short, 5)...)
+			if err != nil {
+				t.Errorf("AcquireAll: %v", err)
+			}
+			holds <- h
+		}()
+		_, h, err := w.processes[1].Acquire(ctx, short, "key")
+		if err != nil {
+			t.Errorf("Acquire: %v", err)
+		}
+		holds <- h
+		for range 2 {
+			h := <-holds
+			if took := time.Since(begin); took > resumes {
+				t.Errorf("granted after %v; want at most %v", took, resumes)
+			}
+			h.Release(nil)
+		}
+		w.end()
+	})
+}
+
+func requests(p *lock.Policy, n int) (reqs []lock.Request) {
+	for i := range n {
+		reqs = append(reqs, lock.Request{Policy: p, Key: fmt.Sprint("of several ", i)})
+	}
+	return reqs
+}
+
+// losesAnswers is a way to a server by which requests to acquire arrive, and their answers do not.
+type losesAnswers struct {
+	*link
+	loses bool
+}
+
+func (l *losesAnswers) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
+	granted, err := l.link.Acquire(ctx, a)
+	if l.loses {
+		return nil, fmt.Errorf("%w: connection reset", driver.ErrIndeterminate)
+	}
+	return granted, err
+}
+
+func (l *losesAnswers) Ping(ctx context.Context) error {
+	if l.loses {
+		return errDead
+	}
+	return l.link.Ping(ctx)
+}
+
+// An engine takes a lock and does not say so. Who waits goes on, and holds the lock once the engine is back;
+// who gives up leaves nothing there.
+func TestWaitsWithoutAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		way, o := &losesAnswers{link: &link{server: w.primary}}, quick
+		o.Record, o.ByHand = &link{server: w.third}, true
+		b := failover.New(way, []driver.Backend{&link{server: w.standby}}, o)
+		l := lock.New(b, nil)
+		if err := b.Begin(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		way.loses = true
+		for _, key := range []string{"given up", "had"} {
+			time.AfterFunc(3*time.Second, func() { way.loses = key == "given up" })
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			_, h, err := l.Acquire(ctx, &lock.Policy{TTL: 3 * time.Second}, key)
+			if (err == nil) != (key == "had") || err != nil && (!errors.Is(err, lock.ErrUnavailable) || !strings.Contains(err.Error(), "connection reset")) {
+				t.Errorf("%s: %v", key, err)
+			}
+			h.Release(nil)
+			cancel()
+			time.Sleep(100 * time.Millisecond)
+			other := acquisition(9)
+			other.Key, other.Queue = key, false
+			if lease, err := (&link{server: w.primary}).Acquire(t.Context(), other); err != nil {
+				t.Errorf("%s, 100 ms later: %v", key, err)
+			} else if err := lease.Release(t.Context(), 0); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := l.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// An error of an engine that is well is the caller's.
+func TestErrorOfAnEngineThatIsWell(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		way, o := &refusing{link: &link{server: w.primary}}, quick
+		o.Record = &link{server: w.third}
+		l := lock.New(failover.New(way, []driver.Backend{&link{server: w.standby}}, o), nil)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		begin := time.Now()
+		_, _, err := l.Acquire(ctx, &lock.Policy{TTL: time.Second}, "key")
+		if !errors.Is(err, lock.ErrUnavailable) || !errors.Is(err, errReadOnly) {
+			t.Errorf("want the engine's error, got %v", err)
+		}
+		if took := time.Since(begin); took > drain+2*time.Second {
+			t.Errorf("it was told after %v", took)
+		}
+		if err := l.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// refusing refuses each key but those of probes.
+type refusing struct{ *link }
+
+func (r *refusing) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
+	if a.Key == "key" {
+		return nil, errReadOnly
+	}
+	return r.link.Acquire(ctx, a)
+}
