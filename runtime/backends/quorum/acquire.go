@@ -69,6 +69,10 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	if err := b.group.Takes(a, b.options.LongestTTL); err != nil {
 		return nil, err
 	}
+	if left := b.untilVote(b.members); left > 0 {
+		return nil, engine.NotYet(left, fmt.Sprintf("no majority of the %d members may vote: those that have restarted may have forgotten locks, and vote in %v",
+			len(b.members), left.Round(time.Millisecond)))
+	}
 	op := b.openOp(a.ID)
 	var l *lease
 	var err error
@@ -185,13 +189,6 @@ func (v *vote) confirmAll(ctx context.Context, x *ballot, ttl time.Duration) {
 			return
 		}
 	}
-}
-
-// limited returns ctx with the timeout of a call to one member. It also ends with the Backend.
-func (b *Backend) limited(ctx context.Context, ttl time.Duration) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(ctx, b.timeout(ttl))
-	stop := context.AfterFunc(b.group.Life.Context(), cancel)
-	return ctx, func() { stop(); cancel() }
 }
 
 // update changes x, and has wait decide again.
@@ -360,12 +357,17 @@ func (v *vote) refusal(yes int, took time.Duration) error {
 
 // failure returns the error of an attempt that no majority has answered. cause is why the caller
 // did not wait for it, or nil. The error is a HeldError or ErrConflict only if a majority says so, and
-// never ErrLost, because the caller has held nothing.
+// never ErrLost, because the caller has held nothing. If a majority has answered, and some of it may not vote yet, it is
+// [engine.NotYet].
 func (v *vote) failure(cause error) error {
 	errs := []error{cause}
 	unknown, held, conflicts := false, 0, 0
+	var answer []*member // that the lock is held, or grant it, if only once they may vote
 	for _, x := range v.ballots {
 		unknown = unknown || !x.answered || errors.Is(x.err, driver.ErrIndeterminate)
+		if engine.HeldBy(x.err) != nil || x.lease != nil && (x.err == nil || errors.Is(x.err, errForgetful)) {
+			answer = append(answer, x.member)
+		}
 		switch {
 		case engine.HeldBy(x.err) != nil:
 			held++
@@ -387,11 +389,12 @@ func (v *vote) failure(cause error) error {
 		return err // the members that refuse it have sent nothing
 	}
 	err := fmt.Errorf("no majority of the %d members: %w", len(v.ballots), errors.Join(errs...))
-	if unknown {
-		v.a.MayHaveRun = true
-		if !errors.Is(err, driver.ErrIndeterminate) {
-			err = fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
-		}
+	v.a.MayHaveRun = v.a.MayHaveRun || unknown
+	if left := v.b.untilVote(answer); left > 0 && cause == nil {
+		return engine.NotYet(left, err.Error())
+	}
+	if unknown && !errors.Is(err, driver.ErrIndeterminate) {
+		err = fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
 	}
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -17,6 +18,9 @@ const maxSilentCalls = 32
 // errSilent says that a member was not asked, because earlier calls still wait for its answer.
 var errSilent = errors.New("it does not answer, and enough calls wait for it")
 
+// errForgetful says that a member may not vote yet.
+var errForgetful = errors.New("it may have forgotten locks")
+
 // member is one of the engines.
 type member struct {
 	driver.Backend
@@ -27,10 +31,11 @@ type member struct {
 	record     driver.Agreement  // or nil
 	incarnated driver.Incarnated // or nil
 
-	silent      atomic.Bool   // the last call had no answer
-	silentCalls chan struct{} // holds one value for each acquire that was sent while the member was silent
-	id          string        // of its server, as it has answered; the backend's mutex guards it
-	lastNote    chan struct{} // closed when the last note has been put; the backend's mutex guards it
+	silent      atomic.Bool    // the last call had no answer
+	silentCalls chan struct{}  // holds one value for each acquire that was sent while the member was silent
+	id          string         // of its server, as it has answered; the backend's mutex guards it
+	votesAt     driver.Instant // when it may vote, as it has answered when it might not; the backend's mutex guards it
+	lastNote    chan struct{}  // closed when the last note has been put; the backend's mutex guards it
 }
 
 // acquire makes one attempt at m. While m is silent it waits until fewer than maxSilentCalls are
@@ -70,10 +75,30 @@ func (m *member) mayVote(ctx context.Context, sent driver.Instant) error {
 	m.backend.noteServerID(m, is.ID)
 	// It started at most is.Age before this instant, and sent is -sent.Left() before it.
 	if missing := m.backend.options.LongestTTL - is.Age - sent.Left(); missing > 0 {
-		return fmt.Errorf("it may have forgotten locks: it has started %v ago, and votes in %v",
+		m.backend.withLock(func() { m.votesAt = driver.Now().Add(missing) })
+		return fmt.Errorf("%w: it has started %v ago, and votes in %v", errForgetful,
 			is.Age.Round(time.Millisecond), missing.Round(time.Millisecond))
 	}
 	return m.backend.group.Usable() // by the answer it may be another member
+}
+
+// untilVote returns how long it is until a majority may vote of those members that answer, as far as is known: 0 if one
+// may now, or no majority answers.
+func (b *Backend) untilVote(answer []*member) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var left []time.Duration // of those that may not
+	for _, m := range answer {
+		if d := m.votesAt.Left(); d > 0 {
+			left = append(left, d)
+		}
+	}
+	lacks := b.majority - (len(answer) - len(left))
+	if lacks <= 0 || lacks > len(left) {
+		return 0
+	}
+	slices.Sort(left)
+	return left[lacks-1]
 }
 
 // noteServerID notes the ID of m's server. Two members with one ID are refused.

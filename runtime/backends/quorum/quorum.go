@@ -167,6 +167,13 @@ func (b *Backend) timeout(ttl time.Duration) time.Duration {
 	return min(ttl/10, longestTimeout)
 }
 
+// limited returns ctx with the timeout of a call to one member. It also ends with the Backend.
+func (b *Backend) limited(ctx context.Context, ttl time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, b.timeout(ttl))
+	stop := context.AfterFunc(b.group.Life.Context(), cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
 // gate returns the member whose queue orders the waiters for key: the first in an order that differs
 // for each key, without the members that did not answer their last call.
 func (b *Backend) gate(key string) (gate *member) {
