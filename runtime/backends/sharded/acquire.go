@@ -11,7 +11,7 @@ import (
 )
 
 // errMoved is why a lease is not renewed: it lasts until its deadline.
-var errMoved = errors.New("the key has another member by a later membership; the lease is not renewed and lasts until its deadline")
+var errMoved = errors.New("the key has another member by a later membership, or the member has lost its record; the lease is not renewed and lasts until its deadline")
 
 // Acquire implements [driver.Backend].
 func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
@@ -54,8 +54,12 @@ func (m *member) refusal(e *epoch, key string) error {
 		return fmt.Errorf("%w: sharded: the key may be held at %q, a member before version %d; name it in Options.Leaving", driver.ErrInvalid, unknown, s.Version)
 	}
 	left := max(waits, 0) + m.backend.terms.Probe
-	return engine.NotYet(left, fmt.Sprintf("the member %q grants the key once no lease elsewhere, or by a record that was lost, can last: in %v at the earliest",
-		m.name, left.Round(time.Millisecond)))
+	why := fmt.Sprintf("the member %q grants the key once no lease elsewhere, or by a record that was lost, can last: in %v at the earliest",
+		m.name, left.Round(time.Millisecond))
+	if other := m.backend.undrained(s); waits <= 0 && s.Version == m.backend.options.Version && other != "" {
+		why += fmt.Sprintf(", and once the member %q has had version %d for long enough, and answers", other, s.Version)
+	}
+	return engine.NotYet(left, why)
 }
 
 // Undo implements [driver.Backend].

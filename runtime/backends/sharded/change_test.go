@@ -128,6 +128,9 @@ func TestBlind(t *testing.T) {
 		_ = late.backend.Ping(t.Context())
 		time.Sleep(2 * drain)
 		w.refused(late, key)
+		if _, _, err := late.Acquire(t.Context(), &lock.Policy{TTL: time.Second, Try: true}, key); !strings.Contains(fmt.Sprint(err), `once the member "a"`) {
+			t.Errorf("want which member holds the change up, got %v", err)
+		}
 		if lock.Check(ctx) != nil {
 			t.Errorf("while the member before has not been told, the old hold: %v", lock.Check(ctx))
 		}

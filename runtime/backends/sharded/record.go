@@ -148,24 +148,24 @@ func (m *member) advance(ctx context.Context) error {
 			mine.Waits = slices.Concat(s.Members, s.Waits)
 		}
 		_ = m.record.Ask(ctx, text, &mine)
-	case !s.Open && b.drained(s):
+	case !s.Open && b.undrained(s) == "":
 		s.Open = true
 		_ = m.record.Ask(ctx, text, &s)
 	}
 	return nil
 }
 
-// drained reports whether no key can be held at a member where it was before s, the record of a member,
-// of this version: every member of this version and of the one before has had this version for long
+// undrained returns a member that may still hold a key which is elsewhere by s, the record of a member, of this
+// version. It returns "" once every member of this version and of the one before has had this version for long
 // enough, and was found to have it a moment ago.
-func (b *Backend) drained(s state) bool {
+func (b *Backend) undrained(s state) string {
 	for _, m := range b.withLeaving {
 		e := m.known()
 		if e == nil || e.Version != s.Version || e.learned.Add(b.terms.Drain()).Left() > 0 || e.lastLook.Add(b.terms.Silence).Left() <= 0 {
-			return false
+			return m.name
 		}
 	}
-	return b.unknownMember(s) == ""
+	return b.unknownMember(s)
 }
 
 // unknownMember returns a member of the version before that this process was not given, or "".
