@@ -361,12 +361,12 @@ func (v *vote) refusal(yes int, took time.Duration) error {
 // [engine.NotYet].
 func (v *vote) failure(cause error) error {
 	errs := []error{cause}
-	unknown, held, conflicts := false, 0, 0
-	var answer []*member // that the lock is held, or grant it, if only once they may vote
+	unknown, forgetful, held, conflicts := false, false, 0, 0
+	var answer []*member // those that say that the lock is held, or grant it, if only once they may vote
 	for _, x := range v.ballots {
 		unknown = unknown || !x.answered || errors.Is(x.err, driver.ErrIndeterminate)
-		if engine.HeldBy(x.err) != nil || x.lease != nil && (x.err == nil || errors.Is(x.err, errForgetful)) {
-			answer = append(answer, x.member)
+		if young := errors.Is(x.err, errForgetful); young || engine.HeldBy(x.err) != nil || x.lease != nil && x.err == nil {
+			forgetful, answer = forgetful || young, append(answer, x.member)
 		}
 		switch {
 		case engine.HeldBy(x.err) != nil:
@@ -390,8 +390,8 @@ func (v *vote) failure(cause error) error {
 	}
 	err := fmt.Errorf("no majority of the %d members: %w", len(v.ballots), errors.Join(errs...))
 	v.a.MayHaveRun = v.a.MayHaveRun || unknown
-	if left := v.b.untilVote(answer); left > 0 && cause == nil {
-		return engine.NotYet(left, err.Error())
+	if forgetful && len(answer) >= v.b.majority && cause == nil {
+		return engine.NotYet(max(v.b.untilVote(answer), maxPause), err.Error()) // Redis tells its age in seconds
 	}
 	if unknown && !errors.Is(err, driver.ErrIndeterminate) {
 		err = fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)

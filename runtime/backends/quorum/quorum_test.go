@@ -127,7 +127,7 @@ func (s *server) Incarnation(ctx context.Context) (driver.Incarnation, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return driver.Incarnation{ID: fmt.Sprintf("%p:%d", s, s.life), Age: time.Since(s.began)}, nil
+	return driver.Incarnation{ID: fmt.Sprintf("%p:%d", s, s.life), Age: time.Since(s.began).Truncate(time.Second)}, nil // as Redis tells it
 }
 
 func servers(n int) (all []*server) {
