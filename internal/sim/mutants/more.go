@@ -93,7 +93,7 @@ var more = []mutant.Mutant{
 	},
 	{
 		Name: "opens-empty", Mistake: "a member that came back empty and grants at once",
-		Patches: []mutant.Patch{{File: sharded + "record.go", Old: "return m.record.Ask(ctx, text, &mine)", New: "mine.Open = true\n		return m.record.Ask(ctx, text, &mine)"}},
+		Patches: []mutant.Patch{{File: sharded + "record.go", Old: "case e == nil:\n		return m", New: "case e == nil:\n		mine.Open = true\n		return m"}},
 		Faults:  []string{"empty-member"},
 	},
 	{

@@ -39,7 +39,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 // refusal returns nil if m grants key by the record e, or why not.
 func (m *member) refusal(e *epoch, key string) error {
 	m.mu.Lock()
-	s, waits := e.state, e.learned.Add(m.backend.terms.Drain()).Left()
+	s, waits, writeErr := e.state, e.learned.Add(m.backend.terms.Drain()).Left(), m.writeErr
 	m.mu.Unlock()
 	if err := m.backend.group.Refused(); err != nil {
 		return err
@@ -58,6 +58,9 @@ func (m *member) refusal(e *epoch, key string) error {
 		m.name, left.Round(time.Millisecond))
 	if other := m.backend.undrained(s); waits <= 0 && s.Version == m.backend.options.Version && other != "" {
 		why += fmt.Sprintf(", and once the member %q has had version %d for long enough, and answers", other, s.Version)
+	}
+	if writeErr != nil {
+		why += fmt.Sprintf("; %v", writeErr)
 	}
 	return engine.NotYet(left, why)
 }

@@ -60,7 +60,7 @@ type member struct {
 	mu         sync.Mutex // guards the rest
 	epoch      *epoch     // the latest; nil: none is known, or it was lost
 	recordText string     // what the last look found
-	makeErr    error      // why the record, which is not there, could not be made the last time
+	writeErr   error      // why the next state of the record could not be written the last time
 }
 
 var errOutdated = errors.New("this process has an earlier version of the membership, and writes no record")
@@ -73,7 +73,7 @@ func (m *member) watch(ctx context.Context) {
 			err = m.advance(ctx)
 		}
 		m.mu.Lock()
-		m.makeErr = err
+		m.writeErr = err
 		m.mu.Unlock()
 	})
 }
@@ -120,8 +120,7 @@ func (m *member) known() *epoch {
 	return &e
 }
 
-// advance writes the next state of m's record if that is due. If several processes do, one is first. The
-// error is why a record that is not there can't be made.
+// advance writes the next state of m's record if that is due. If several processes do, one is first.
 func (m *member) advance(ctx context.Context) error {
 	b := m.backend
 	if b.group.Refused() != nil {
@@ -147,10 +146,10 @@ func (m *member) advance(ctx context.Context) error {
 		} else { // another change is under way, or was left unfinished: the member grants nothing until it is opened
 			mine.Waits = slices.Concat(s.Members, s.Waits)
 		}
-		_ = m.record.Ask(ctx, text, &mine)
+		return m.record.Ask(ctx, text, &mine)
 	case !s.Open && b.undrained(s) == "":
 		s.Open = true
-		_ = m.record.Ask(ctx, text, &s)
+		return m.record.Ask(ctx, text, &s)
 	}
 	return nil
 }
@@ -194,7 +193,7 @@ func (m *member) current(ctx context.Context) (*epoch, error) {
 		}
 	}
 	m.mu.Lock()
-	err := m.makeErr
+	err := m.writeErr
 	m.mu.Unlock()
 	if err != nil {
 		return nil, fmt.Errorf("the member %q has no record of which keys it has, and none can be made: %w", m.name, err)

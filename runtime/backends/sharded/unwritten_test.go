@@ -41,3 +41,20 @@ func TestRecordThatCannotBeWritten(t *testing.T) {
 		time.Sleep(time.Minute)
 	})
 }
+
+// A record can't be opened: who has waited in vain is told so.
+func TestRecordThatCannotBeOpened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		p, a := w.join(1, "a", ""), w.servers["a"]
+		_ = p.backend.Ping(t.Context())
+		time.Sleep(time.Second)
+		a.set(func() { a.mute[p.number] = true })
+		_, _, err := p.Acquire(t.Context(), &lock.Policy{TTL: time.Second, Wait: 2 * drain}, "key")
+		if !errors.Is(err, lock.ErrUnavailable) || !strings.Contains(err.Error(), errCut.Error()) {
+			t.Errorf("want why the record is not opened, got %v", err)
+		}
+		p.end()
+		time.Sleep(time.Minute)
+	})
+}
