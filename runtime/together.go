@@ -133,11 +133,15 @@ func (l *Locker) takeTogether(ctx context.Context, all *Hold, reqs []Request, en
 			back = append(back, one.held)
 		}
 	}
-	if err := tried[n].err; err != nil && !errors.Is(err, ErrNotAcquired) && !isOutage(err) {
+	r, err := reqs[began+n], tried[n].err
+	if err != nil && !errors.Is(err, ErrNotAcquired) && !isOutage(err) {
 		all.holds = append(all.holds, back...) // which are released with the others, in the time of one release
-		return false, l.reject(ctx, reqs[began+n].Policy, reqs[began+n].Key, called, err)
+		return false, l.reject(ctx, r.Policy, r.Key, called, err)
 	}
 	releasePart(ctx, back, ends)
+	if over := (&acquireOp{ctx: ctx, end: ends[began+n]}).callerDone(); over && isOutage(err) { // to wait for it would say that it is held
+		return false, l.reject(ctx, r.Policy, r.Key, called, endedBy(ctx, ErrUnavailable, err))
+	}
 	return false, nil
 }
 
