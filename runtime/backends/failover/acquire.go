@@ -57,14 +57,13 @@ func (b *Backend) attemptErr(ctx context.Context, e *epoch, a *driver.Acquisitio
 	if engine.HeldBy(err) != nil && (!a.Queue || b.noteWaiting(e.member, a)) {
 		return err
 	}
-	if errors.Is(err, driver.ErrConflict) || errors.Is(err, driver.ErrInvalid) || e.ctx.Err() == nil && !e.member.fails(ctx) ||
-		ctx.Err() != nil || b.group.Life.Closed() {
+	if ctx.Err() != nil || b.group.Life.Closed() || errors.Is(err, driver.ErrConflict) || errors.Is(err, driver.ErrInvalid) ||
+		e.ctx.Err() == nil && !e.member.fails(ctx) {
 		return err
 	}
-	mayHaveRun := errors.Is(err, driver.ErrIndeterminate)
-	a.MayHaveRun = a.MayHaveRun || mayHaveRun
+	a.MayHaveRun = a.MayHaveRun || errors.Is(err, driver.ErrIndeterminate)
 	// The next attempt has the same ID. It serves for this one too, which may have a place in the queue.
-	if e.ctx.Err() == nil && !(mayHaveRun && a.Queue && !b.noteWaiting(e.member, a)) {
+	if e.ctx.Err() == nil && (!a.Queue || !a.MayHaveRun || b.noteWaiting(e.member, a)) {
 		return engine.NotYet(b.terms.Probe, fmt.Sprintf("the engine %q is away: %v", e.member.name, driver.Locate(e.member.Backend, err)))
 	}
 	a.MayHaveRun = true

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -63,19 +65,19 @@ func requests(p *lock.Policy, n int) (reqs []lock.Request) {
 // losesAnswers is a way to a server by which requests to acquire arrive, and their answers do not.
 type losesAnswers struct {
 	*link
-	loses bool
+	loses atomic.Bool
 }
 
 func (l *losesAnswers) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	granted, err := l.link.Acquire(ctx, a)
-	if l.loses {
+	if l.loses.Load() {
 		return nil, fmt.Errorf("%w: connection reset", driver.ErrIndeterminate)
 	}
 	return granted, err
 }
 
 func (l *losesAnswers) Ping(ctx context.Context) error {
-	if l.loses {
+	if l.loses.Load() {
 		return errDead
 	}
 	return l.link.Ping(ctx)
@@ -93,9 +95,9 @@ func TestWaitsWithoutAnAnswer(t *testing.T) {
 		if err := b.Begin(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		way.loses = true
+		way.loses.Store(true)
 		for _, key := range []string{"given up", "had"} {
-			time.AfterFunc(3*time.Second, func() { way.loses = key == "given up" })
+			time.AfterFunc(3*time.Second, func() { way.loses.Store(key == "given up") })
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			_, h, err := l.Acquire(ctx, &lock.Policy{TTL: 3 * time.Second}, key)
 			if (err == nil) != (key == "had") || err != nil && (!errors.Is(err, lock.ErrUnavailable) || !strings.Contains(err.Error(), "connection reset")) {
@@ -118,7 +120,7 @@ func TestWaitsWithoutAnAnswer(t *testing.T) {
 	})
 }
 
-// An error of an engine that is well is the caller's.
+// An error of an engine that is well is the caller's. Callers at the same time share the probe that tells.
 func TestErrorOfAnEngineThatIsWell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -135,17 +137,38 @@ func TestErrorOfAnEngineThatIsWell(t *testing.T) {
 		if took := time.Since(begin); took > drain+2*time.Second {
 			t.Errorf("it was told after %v", took)
 		}
+		way.pings.Store(0)
+		var work sync.WaitGroup
+		for i := range 100 {
+			work.Go(func() {
+				if _, _, err := l.Acquire(ctx, &lock.Policy{TTL: time.Second}, fmt.Sprint("key ", i)); !errors.Is(err, errReadOnly) {
+					t.Errorf("want the engine's error, got %v", err)
+				}
+			})
+		}
+		work.Wait()
+		if n := way.pings.Load(); n > 2 { // one is that of the time
+			t.Errorf("%d probes for 100 calls that failed at once", n)
+		}
 		if err := l.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
 	})
 }
 
-// refusing refuses each key but those of probes.
-type refusing struct{ *link }
+// refusing refuses each key but those of probes, and counts pings.
+type refusing struct {
+	*link
+	pings atomic.Int64
+}
+
+func (r *refusing) Ping(ctx context.Context) error {
+	r.pings.Add(1)
+	return r.link.Ping(ctx)
+}
 
 func (r *refusing) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
-	if a.Key == "key" {
+	if strings.HasPrefix(a.Key, "key") {
 		return nil, errReadOnly
 	}
 	return r.link.Acquire(ctx, a)

@@ -16,6 +16,7 @@ type member struct {
 	driver.Backend
 	name    string
 	backend *Backend
+	probe   engine.SingleFlight // beside those of watch
 
 	mu        sync.Mutex // guards the rest
 	good, bad int        // probes in a row
@@ -92,14 +93,18 @@ func (m *member) isAway() (away bool, why error) {
 	return m.bad >= m.backend.options.Failures, m.err
 }
 
-// fails reports whether the last probe of m has failed, or one more does.
+// fails reports whether the last probe of m has failed, or one more does, which concurrent callers share.
+// It reports false if ctx ends before.
 func (m *member) fails(ctx context.Context) bool {
 	if _, err := m.isAway(); err != nil {
 		return true
 	}
-	ctx, cancel := context.WithTimeout(ctx, m.backend.terms.Timeout)
-	defer cancel()
-	return m.ping(ctx) != nil
+	err := m.probe.Do(ctx, m.backend.group.Life, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, m.backend.terms.Timeout)
+		defer cancel()
+		return m.ping(ctx)
+	})
+	return err != nil && ctx.Err() == nil
 }
 
 // learnServerID learns the ID of m's server, and refuses two engines with one. It reports whether it
