@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -66,9 +67,11 @@ func requests(p *lock.Policy, n int) (reqs []lock.Request) {
 type losesAnswers struct {
 	*link
 	loses atomic.Bool
+	again atomic.Bool // the last request said that one before may have run
 }
 
 func (l *losesAnswers) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
+	l.again.Store(a.MayHaveRun)
 	granted, err := l.link.Acquire(ctx, a)
 	if l.loses.Load() {
 		return nil, fmt.Errorf("%w: connection reset", driver.ErrIndeterminate)
@@ -83,8 +86,8 @@ func (l *losesAnswers) Ping(ctx context.Context) error {
 	return l.link.Ping(ctx)
 }
 
-// An engine takes a lock and does not say so. Who waits goes on, and holds the lock once the engine is back;
-// who gives up leaves nothing there.
+// An engine takes a lock and does not say so. Who waits goes on, and holds the lock once the engine is back or
+// another grants; who gives up, does not wait, or has it at another leaves nothing there.
 func TestWaitsWithoutAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -95,13 +98,27 @@ func TestWaitsWithoutAnAnswer(t *testing.T) {
 		if err := b.Begin(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		way.loses.Store(true)
-		for _, key := range []string{"given up", "had"} {
-			time.AfterFunc(3*time.Second, func() { way.loses.Store(key == "given up") })
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-			_, h, err := l.Acquire(ctx, &lock.Policy{TTL: 3 * time.Second}, key)
-			if (err == nil) != (key == "had") || err != nil && (!errors.Is(err, lock.ErrUnavailable) || !strings.Contains(err.Error(), "connection reset")) {
+		acts := map[string]func(){
+			"had":       func() { way.loses.Store(false) },
+			"elsewhere": func() { _ = b.Switch(t.Context(), "standby") },
+		}
+		for _, key := range []string{"given up", "tried", "had", "elsewhere"} {
+			way.loses.Store(true)
+			if act := acts[key]; act != nil {
+				time.AfterFunc(3*time.Second, act)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 2*drain)
+			_, h, err := l.Acquire(ctx, &lock.Policy{TTL: 3 * time.Second, Try: key == "tried"}, key)
+			away := errors.Is(err, lock.ErrUnavailable) || errors.Is(err, lock.ErrIndeterminate) // the last attempt may be cut short
+			if (err == nil) != (acts[key] != nil) || err != nil && (!away || !strings.Contains(err.Error(), "connection reset")) {
 				t.Errorf("%s: %v", key, err)
+			}
+			if key == "had" && !way.again.Load() {
+				t.Error("the engine is not told that an attempt before may have run")
+			}
+			time.Sleep(100 * time.Millisecond)
+			if key == "elsewhere" && !slices.Contains(w.primary.undone, key) {
+				t.Error("a place in the queue of the engine that was left is not given up")
 			}
 			h.Release(nil)
 			cancel()
