@@ -63,7 +63,8 @@ func (b *Backend) attemptErr(ctx context.Context, e *epoch, a *driver.Acquisitio
 	}
 	a.MayHaveRun = a.MayHaveRun || errors.Is(err, driver.ErrIndeterminate)
 	// The next attempt has the same ID. It serves for this one too, which may have a place in the queue.
-	if e.ctx.Err() == nil && (!a.Queue || !a.MayHaveRun || b.noteWaiting(e.member, a)) {
+	placed := a.Queue && (a.MayHaveRun || a.MayBeGranted)
+	if e.ctx.Err() == nil && (!placed || b.noteWaiting(e.member, a)) {
 		return engine.NotYet(b.terms.Probe, fmt.Sprintf("the engine %q is away: %v", e.member.name, driver.Locate(e.member.Backend, err)))
 	}
 	a.MayHaveRun = true

@@ -67,13 +67,18 @@ func requests(p *lock.Policy, n int) (reqs []lock.Request) {
 type losesAnswers struct {
 	*link
 	loses atomic.Bool
+	later bool        // the engine says that it may yet grant the key, instead of that the request may have run
 	again atomic.Bool // the last request said that one before may have run
 }
 
 func (l *losesAnswers) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	l.again.Store(a.MayHaveRun)
 	granted, err := l.link.Acquire(ctx, a)
-	if l.loses.Load() {
+	switch {
+	case l.loses.Load() && l.later:
+		a.MayBeGranted = true
+		return nil, errors.New("connection reset")
+	case l.loses.Load():
 		return nil, fmt.Errorf("%w: connection reset", driver.ErrIndeterminate)
 	}
 	return granted, err
@@ -89,52 +94,56 @@ func (l *losesAnswers) Ping(ctx context.Context) error {
 // An engine takes a lock and does not say so. Who waits goes on, and holds the lock once the engine is back or
 // another grants; who gives up, does not wait, or has it at another leaves nothing there.
 func TestWaitsWithoutAnAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		way, o := &losesAnswers{link: &link{server: w.primary}}, quick
-		o.Record, o.ByHand = &link{server: w.third}, true
-		b := failover.New(way, []driver.Backend{&link{server: w.standby}}, o)
-		l := lock.New(b, nil)
-		if err := b.Begin(t.Context()); err != nil {
-			t.Fatal(err)
+	for _, later := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) { testWithoutAnAnswer(t, later) })
+	}
+}
+
+func testWithoutAnAnswer(t *testing.T, later bool) {
+	w := newWorld(t)
+	way, o := &losesAnswers{link: &link{server: w.primary}, later: later}, quick
+	o.Record, o.ByHand = &link{server: w.third}, true
+	b := failover.New(way, []driver.Backend{&link{server: w.standby}}, o)
+	l := lock.New(b, nil)
+	if err := b.Begin(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	acts := map[string]func(){
+		"had":       func() { way.loses.Store(false) },
+		"elsewhere": func() { _ = b.Switch(t.Context(), "standby") },
+	}
+	for _, key := range []string{"given up", "tried", "had", "elsewhere"} {
+		way.loses.Store(true)
+		if act := acts[key]; act != nil {
+			time.AfterFunc(3*time.Second, act)
 		}
-		acts := map[string]func(){
-			"had":       func() { way.loses.Store(false) },
-			"elsewhere": func() { _ = b.Switch(t.Context(), "standby") },
+		ctx, cancel := context.WithTimeout(t.Context(), 2*drain)
+		_, h, err := l.Acquire(ctx, &lock.Policy{TTL: 3 * time.Second, Try: key == "tried"}, key)
+		away := errors.Is(err, lock.ErrUnavailable) || errors.Is(err, lock.ErrIndeterminate) // the last attempt may be cut short
+		if (err == nil) != (acts[key] != nil) || err != nil && (!away || !strings.Contains(err.Error(), "connection reset")) {
+			t.Errorf("%s: %v", key, err)
 		}
-		for _, key := range []string{"given up", "tried", "had", "elsewhere"} {
-			way.loses.Store(true)
-			if act := acts[key]; act != nil {
-				time.AfterFunc(3*time.Second, act)
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), 2*drain)
-			_, h, err := l.Acquire(ctx, &lock.Policy{TTL: 3 * time.Second, Try: key == "tried"}, key)
-			away := errors.Is(err, lock.ErrUnavailable) || errors.Is(err, lock.ErrIndeterminate) // the last attempt may be cut short
-			if (err == nil) != (acts[key] != nil) || err != nil && (!away || !strings.Contains(err.Error(), "connection reset")) {
-				t.Errorf("%s: %v", key, err)
-			}
-			if key == "had" && !way.again.Load() {
-				t.Error("the engine is not told that an attempt before may have run")
-			}
-			time.Sleep(100 * time.Millisecond)
-			if key == "elsewhere" && !slices.Contains(w.primary.undone, key) {
-				t.Error("a place in the queue of the engine that was left is not given up")
-			}
-			h.Release(nil)
-			cancel()
-			time.Sleep(100 * time.Millisecond)
-			other := acquisition(9)
-			other.Key, other.Queue = key, false
-			if lease, err := (&link{server: w.primary}).Acquire(t.Context(), other); err != nil {
-				t.Errorf("%s, 100 ms later: %v", key, err)
-			} else if err := lease.Release(t.Context(), 0); err != nil {
-				t.Error(err)
-			}
+		if key == "had" && way.again.Load() == later {
+			t.Error("the engine is not told that an attempt before may have run")
 		}
-		if err := l.Close(t.Context()); err != nil {
+		time.Sleep(100 * time.Millisecond)
+		if key == "elsewhere" && !slices.Contains(w.primary.undone, key) {
+			t.Error("a place in the queue of the engine that was left is not given up")
+		}
+		h.Release(nil)
+		cancel()
+		time.Sleep(100 * time.Millisecond)
+		other := acquisition(9)
+		other.Key, other.Queue = key, false
+		if lease, err := (&link{server: w.primary}).Acquire(t.Context(), other); err != nil {
+			t.Errorf("%s, 100 ms later: %v", key, err)
+		} else if err := lease.Release(t.Context(), 0); err != nil {
 			t.Error(err)
 		}
-	})
+	}
+	if err := l.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
 }
 
 // An error of an engine that is well is the caller's. Callers at the same time share the probe that tells.
