@@ -109,7 +109,8 @@ type attempt struct {
 // takeTogether tries the next run of reqs that all lacks, all at once. It adds those before
 // the first that was refused to all, gives the others back, and reports whether none was
 // refused. So a call that then waits for the one that was refused holds none that comes
-// after it. An error is final: it is that of the first that failed.
+// after it. An error is final: it is that of the first that failed. ErrUnavailable is not:
+// to a call that waits the engine may say otherwise, once another server has taken over.
 func (l *Locker) takeTogether(ctx context.Context, all *Hold, reqs []Request, ends []time.Time, size int) (done bool, err error) {
 	began, called := len(all.holds), l.nowIfObserved()
 	tried := l.try(ctx, reqs[began:began+size], ends[began:began+size])
@@ -134,12 +135,13 @@ func (l *Locker) takeTogether(ctx context.Context, all *Hold, reqs []Request, en
 		}
 	}
 	r, err := reqs[began+n], tried[n].err
-	if err != nil && !errors.Is(err, ErrNotAcquired) && !isOutage(err) {
+	away := errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrIndeterminate)
+	if err != nil && !errors.Is(err, ErrNotAcquired) && !away {
 		all.holds = append(all.holds, back...) // which are released with the others, in the time of one release
 		return false, l.reject(ctx, r.Policy, r.Key, called, err)
 	}
 	releasePart(ctx, back, ends)
-	if over := (&acquireOp{ctx: ctx, end: ends[began+n]}).callerDone(); over && isOutage(err) { // to wait for it would say that it is held
+	if over := (&acquireOp{ctx: ctx, end: ends[began+n]}).callerDone(); over && away { // to wait for it would say that it is held
 		return false, l.reject(ctx, r.Policy, r.Key, called, endedBy(ctx, ErrUnavailable, err))
 	}
 	return false, nil

@@ -2,7 +2,6 @@ package lock_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -331,7 +330,7 @@ func TestSeveralFailInTheTimeOfOneRelease(t *testing.T) {
 		b.onAcquire = func(_ context.Context, a *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
 			if a.Key == "k002" {
 				time.Sleep(10 * time.Millisecond)
-				return nil, errors.New("refused")
+				return nil, driver.ErrConflict
 			}
 			return do()
 		}
@@ -346,7 +345,7 @@ func TestSeveralFailInTheTimeOfOneRelease(t *testing.T) {
 		l := newLocker(t, b, nil)
 		begin := time.Now()
 		_, _, err := l.AcquireAll(t.Context(), numbered(6, nil)...)
-		require.ErrorIs(t, err, lock.ErrUnavailable)
+		require.ErrorIs(t, err, lock.ErrConflict)
 		require.LessOrEqual(t, time.Since(begin), 1100*time.Millisecond)
 		heals.Store(true)
 	})

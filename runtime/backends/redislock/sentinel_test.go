@@ -213,3 +213,23 @@ func follow(t testing.TB, replica, primary *testserver.Instance) {
 		return err == nil && asked == nil && n == int64(1)
 	})
 }
+
+// S34: who takes several locks while the primary is replaced waits for that, as who takes one does.
+func TestSeveralDuringAFailover(t *testing.T) {
+	t.Parallel()
+	s := testserver.StartSentinel(t)
+	onAll(t, s.Addrs(), "SENTINEL", "SET", s.MasterName(), "down-after-milliseconds", "2000")
+	l, _ := sentinelLockers(t, s)
+	_, held := acquire(t, l, ttl(time.Minute), newKey(t)) // the connections stand
+	mustEnd(t, outcome{held: held})
+	s.Primary(t.Context()).Kill()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	begin := time.Now()
+	_, all, err := l.AcquireAll(ctx, several(newKey(t), 3, ttl(time.Minute))...)
+	if err != nil {
+		t.Fatalf("after %v: %v", time.Since(begin), err)
+	}
+	t.Logf("had after %v", time.Since(begin))
+	mustEnd(t, outcome{held: all})
+}
