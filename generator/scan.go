@@ -201,7 +201,7 @@ func (p *pkg) reportDetached(f *source, c *ast.Comment) {
 			return
 		}
 		if fn, ok := d.(*ast.FuncDecl); ok && d.End() <= c.Slash && p.sameLine(d.End(), c.Slash) {
-			p.report(c.Slash, "write it above "+fn.Name.Name, "a directive behind a %s locks nothing", whatIs(fn))
+			p.report(c.Slash, "write it above "+fn.Name.Name, "a directive behind a %s locks nothing", methodOrFunction(fn))
 			return
 		}
 		if d.Pos() > c.Slash {
@@ -210,13 +210,13 @@ func (p *pkg) reportDetached(f *source, c *ast.Comment) {
 		}
 	}
 	if fn, ok := next.(*ast.FuncDecl); ok {
-		p.report(c.Slash, "remove the blank line between it and "+fn.Name.Name, "a directive that stands apart from the %s locks nothing", whatIs(fn))
+		p.report(c.Slash, "remove the blank line between it and "+fn.Name.Name, "a directive that stands apart from the %s locks nothing", methodOrFunction(fn))
 		return
 	}
 	p.report(c.Slash, "it belongs in the comment of a method or function", "a directive that stands on no method or function locks nothing")
 }
 
-func whatIs(fn *ast.FuncDecl) string {
+func methodOrFunction(fn *ast.FuncDecl) string {
 	if fn.Recv != nil {
 		return "method"
 	}

@@ -69,7 +69,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	if err := b.group.Takes(a, b.options.LongestTTL); err != nil {
 		return nil, err
 	}
-	if left := b.untilVote(b.members); left > 0 {
+	if left := b.untilVote(); left > 0 {
 		return nil, engine.NotYet(left, fmt.Sprintf("no majority of the %d members may vote: those that have restarted may have forgotten locks, and vote in %v",
 			len(b.members), left.Round(time.Millisecond)))
 	}
@@ -361,12 +361,12 @@ func (v *vote) refusal(yes int, took time.Duration) error {
 // [engine.NotYet].
 func (v *vote) failure(cause error) error {
 	errs := []error{cause}
-	unknown, forgetful, held, conflicts := false, false, 0, 0
-	var answer []*member // those that say that the lock is held, or grant it, if only once they may vote
+	unknown, forgetful := false, false
+	answered, held, conflicts := 0, 0, 0 // those that grant the lock, if only once they may vote, or say that it is held, count as answered
 	for _, x := range v.ballots {
 		unknown = unknown || !x.answered || errors.Is(x.err, driver.ErrIndeterminate)
 		if young := errors.Is(x.err, errForgetful); young || engine.HeldBy(x.err) != nil || x.lease != nil && x.err == nil {
-			forgetful, answer = forgetful || young, append(answer, x.member)
+			forgetful, answered = forgetful || young, answered+1
 		}
 		switch {
 		case engine.HeldBy(x.err) != nil:
@@ -390,8 +390,8 @@ func (v *vote) failure(cause error) error {
 	}
 	err := fmt.Errorf("no majority of the %d members: %w", len(v.ballots), errors.Join(errs...))
 	v.a.MayHaveRun = v.a.MayHaveRun || unknown
-	if forgetful && len(answer) >= v.b.majority && cause == nil {
-		return engine.NotYet(max(v.b.untilVote(answer), maxPause), err.Error()) // Redis tells its age in seconds
+	if forgetful && answered >= v.b.majority && cause == nil {
+		return engine.NotYet(0, err.Error()) // Redis tells its age in whole seconds: by votesAt it would be asked all through the last one
 	}
 	if unknown && !errors.Is(err, driver.ErrIndeterminate) {
 		err = fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)

@@ -82,23 +82,16 @@ func (m *member) mayVote(ctx context.Context, sent driver.Instant) error {
 	return m.backend.group.Usable() // by the answer it may be another member
 }
 
-// untilVote returns how long it is until a majority may vote of those members that answer, as far as is known: 0 if one
-// may now, or no majority answers.
-func (b *Backend) untilVote(answer []*member) time.Duration {
+// untilVote returns how long it is until a majority may vote, as far as is known; 0 or less if one may now.
+func (b *Backend) untilVote() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var left []time.Duration // of those that may not
-	for _, m := range answer {
-		if d := m.votesAt.Left(); d > 0 {
-			left = append(left, d)
-		}
-	}
-	lacks := b.majority - (len(answer) - len(left))
-	if lacks <= 0 || lacks > len(left) {
-		return 0
+	var left []time.Duration
+	for _, m := range b.members {
+		left = append(left, m.votesAt.Left())
 	}
 	slices.Sort(left)
-	return left[lacks-1]
+	return left[b.majority-1]
 }
 
 // noteServerID notes the ID of m's server. Two members with one ID are refused.

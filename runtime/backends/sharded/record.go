@@ -63,6 +63,7 @@ type member struct {
 	writeErr   error      // why the next state of the record could not be written the last time
 }
 
+// errOutdated says why an absent record is not waited for: perhaps no process of the later version is left to write it.
 var errOutdated = errors.New("this process has an earlier version of the membership, and writes no record")
 
 // watch looks at m's record again and again, and advances it.
@@ -120,7 +121,8 @@ func (m *member) known() *epoch {
 	return &e
 }
 
-// advance writes the next state of m's record if that is due. If several processes do, one is first.
+// advance writes the next state of m's record if that is due. If several processes do, one is first. The error
+// is why it was not written.
 func (m *member) advance(ctx context.Context) error {
 	b := m.backend
 	if b.group.Refused() != nil {
