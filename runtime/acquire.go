@@ -23,8 +23,9 @@ func (l *Locker) compete(ctx context.Context, e *entry, h *hold, end time.Time, 
 			e.subscription = nil
 		}
 		if err != nil {
-			defer l.stopCompeting(&op, err) // after explain, which reads e.refusal
-			return nil, op.explain(err)
+			explained := op.explain(err) // before e.refusal is gone
+			l.stopCompeting(&op, err)
+			return nil, explained
 		}
 		if inTime, err := l.granted(e, h, lk, lease); err != nil {
 			return nil, err

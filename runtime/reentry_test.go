@@ -63,6 +63,19 @@ func TestReentryAllocates(t *testing.T) {
 	require.NoError(t, release(held))
 }
 
+// An uncontended hold on memlock makes four objects: its ID, the hold, the entry with its lease, and the lock in memlock.
+func TestUncontendedHoldAllocates(t *testing.T) {
+	l, p := newLocker(t, memlock.New(), nil), &lock.Policy{TTL: time.Minute}
+	var err error
+	n := testing.AllocsPerRun(1000, func() {
+		_, held, e := l.Acquire(t.Context(), p, "k")
+		err = e
+		held.Release(&err)
+	})
+	require.NoError(t, err)
+	require.LessOrEqual(t, n, 4.0)
+}
+
 // A nested call that does not say reentrant is told at once, not left to hang,
 // with other locks in between too. P9: a lock on another key is no re-entry.
 func TestNestedCallIsADeadlock(t *testing.T) {
