@@ -277,8 +277,9 @@ func jump(sign time.Duration) func(*episode, Fault, *history.Fault) {
 		r.Detail = d.String()
 		e.engine.Jump(d)
 		if d > 0 {
-			// An entry that stood then is granted by a clock that has jumped.
-			time.Sleep(500 * time.Millisecond)
+			// A queue entry from before the jump is granted by the clock after it, until its
+			// process asks again: within a second, and the time for an answer.
+			time.Sleep(1500 * time.Millisecond)
 		}
 	}
 }
