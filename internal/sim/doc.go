@@ -10,7 +10,7 @@
 // by the oracles of the soak (package history), and by [Result.live].
 //
 // What makes runs repeatable is in package goruntime. What miniredis can't do, and how
-// it is kept honest, is in package differential. ARCHITECTURE.md tells how to write a
+// it is kept honest, is in package differential. README.md tells how to write a
 // scenario.
 //
 // What is not simulated: the instant at which a goroutine is preempted (goroutines change
