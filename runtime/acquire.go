@@ -8,22 +8,22 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// maxLateGrants is how often a waiter asks again because a grant took longer than its
-// lease lasts: a server may stall once. Where every grant does, the ttl is too short.
+// maxLateGrants is how often a waiter asks again after a grant that took longer than its
+// lease lasts. A server may stall once; if every grant is late, the ttl is too short.
 const maxLateGrants = 3
 
-// compete takes e's key at the backend, for h. It is called by the one goroutine
-// that is busy with e. It leaves e held by h, or the next in the queue busy. lk is new.
+// compete takes e's key at the backend, for h. Only the goroutine that is busy with e calls it.
+// On return h holds e, or wakeNext has passed e on. lk is new, for the lease.
 func (l *Locker) compete(ctx context.Context, e *entry, h *hold, end time.Time, lk *heldLease) (*hold, error) {
 	for late := 1; ; late++ {
 		op := acquireOp{locker: l, entry: e, hold: h, ctx: ctx, end: end, acquisition: &lk.acquisition, afterLateGrant: late > 1}
 		lease, err := op.run()
-		if e.id.kind != 0 && e.subscription != nil { // it was this acquisition's
+		if e.id.kind != 0 && e.subscription != nil { // it is for this acquisition only
 			e.subscription.Close()
 			e.subscription = nil
 		}
 		if err != nil {
-			explained := op.explain(err) // before e.refusal is gone
+			explained := op.explain(err) // before stopCompeting clears e.refusal
 			l.stopCompeting(&op, err)
 			return nil, explained
 		}
@@ -39,9 +39,9 @@ func (l *Locker) compete(ctx context.Context, e *entry, h *hold, end time.Time, 
 	}
 }
 
-// granted makes h the holder of e by lk, which lease was granted for. If the grant took
-// longer than the lease lasts, nothing may begin under it; nor under one that Sticky made too
-// short for a renewal. Then granted releases it, reports false, and e stays busy.
+// granted makes h the holder of e, by lk with the granted lease. If the grant took longer than
+// the lease lasts, or Sticky made the lease too short for a renewal, no hold may begin under it:
+// granted releases the lease and reports false, and e stays busy.
 func (l *Locker) granted(e *entry, h *hold, lk *heldLease, lease driver.Lease) (inTime bool, err error) {
 	now := driver.Now()
 	e.refusal = nil // no other holds the key
@@ -59,11 +59,11 @@ func (l *Locker) begin(h *hold, lk *heldLease, now driver.Instant) error {
 	e := lk.entry
 	e.shard.mu.Lock()
 	if l.forced.Load() {
-		h.trial.Store(int32(dropped)) // the Observer hears of no hold, but of a call that was rejected
+		h.trial.Store(int32(dropped)) // the Observer hears Rejected, and not Lost
 	}
 	e.giveLocked(h, lk, now)
-	e.placed = false   // taking the lock gave it up
-	e.shareLocked(now) // also with those that try
+	e.placed = false   // the grant ended the place in the engine's queue
+	e.shareLocked(now) // before the Tries are rejected: they share too
 	e.rejectTriesLocked()
 	l.watchdog.addLocked(lk)
 	e.shard.mu.Unlock()
@@ -72,7 +72,7 @@ func (l *Locker) begin(h *hold, lk *heldLease, now driver.Instant) error {
 	l.watchdog.listen(lk)
 	l.listenForRecall(lk)
 	l.endOutage(e.id.backend)
-	if l.forced.Load() { // Close did not wait for this grant, and no one would renew it
+	if l.forced.Load() { // Close waits no longer, and nobody would renew the lease
 		if l.lose(lk, errLockerClosed) {
 			_ = l.release(endedContext, lk, time.Now())
 		}
@@ -88,11 +88,11 @@ type acquireOp struct {
 	hold           *hold
 	ctx            context.Context     // the caller's
 	end            time.Time           // of the policy's wait
-	acquisition    *driver.Acquisition // of the lease that it makes
-	afterLateGrant bool                // the last grant came too late: with Sticky, it asks for the whole ttl
-	reserved       *heldLease          // of an op that reserve has made
-	deadlock       error               // that its wait has found
-	subscribeErr   error               // why it has no subscription, and polls
+	acquisition    *driver.Acquisition // what the backend is asked for
+	afterLateGrant bool                // the last grant came too late: with Sticky, ask for the whole ttl
+	reserved       *heldLease          // set by reserve: where the lease goes
+	deadlock       error               // ErrDeadlock if the wait was one, or nil
+	subscribeErr   error               // of the last Subscribe: without a subscription op polls
 }
 
 // fillAcquisition sets what the backend is asked for.
@@ -105,20 +105,20 @@ func (op *acquireOp) fillAcquisition() {
 		TTL:       p.ttl() + p.Delay,
 		Tokens:    1,
 		Queue:     !op.hold.tries(),
-		NoRenewal: p.NoRenew || p.Delay > 0, // a lease that began short would end before the Delay
+		NoRenewal: p.NoRenew || p.Delay > 0, // a provisional lease would end before the Delay does
 		Mode:      p.mode(),
 	}
 	tenure := op.locker.tenure(p.ttl())
 	switch {
 	case tenure == 0:
 	case p.Sticky > 0 && !op.afterLateGrant:
-		// No more tokens than the server's clock yields until the lease is over.
+		// Reserve no more tokens than the server's clock counts until the lease is over.
 		op.acquisition.TTL = min(p.ttl(), p.Sticky)
 		op.acquisition.Tokens, op.acquisition.Recall = tokensFor(min(op.acquisition.TTL, maxTokenSpan)), true
 	case contested:
 		// A hold that gets the lease handed on needs its own ttl ahead.
 		op.acquisition.TTL += tenure
-		op.acquisition.Tokens = max(tokensFor(tenure)/uint64(max(p.Permits, 1)), 1) // they share the clock
+		op.acquisition.Tokens = max(tokensFor(tenure)/uint64(max(p.Permits, 1)), 1) // all permits share the clock
 	}
 }
 
@@ -183,7 +183,7 @@ func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) 
 				return nil, err
 			}
 		}
-		if op.callerDone() { // together with a notice
+		if op.callerDone() { // a notice may come at the same moment
 			return nil, err
 		}
 		var lease driver.Lease
@@ -197,9 +197,9 @@ func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) 
 }
 
 // subscribe makes the entry's subscription if it has none and the engine notifies.
-// It reports whether the subscription is new. A release may have happened before a
-// new one stood, so the key is tried again. A failure is not an error: the waiter
-// polls at due, and subscribes again then.
+// It reports whether the subscription is new: then the key is tried again, because a
+// release may have come before the subscription stood. A failure is not an error: the
+// waiter polls at due, and subscribes again then.
 func (op *acquireOp) subscribe(ctx context.Context, due time.Time) (fresh bool) {
 	n, ok := op.entry.backend.(driver.Notifier)
 	if !ok || op.entry.subscription != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// answerLimit is for how long the engine's answer counts that another holds the key. A waiter
-// asks once in pollLimit, so after this time the engine has been silent for two seconds.
+// answerLimit is how long the engine's answer "another holds the key" counts. A waiter asks
+// once in pollLimit, so after answerLimit the engine has been silent for two seconds.
 const answerLimit = 3 * pollLimit
 
 // engineRefusal is the engine's answer that another process holds the key.
@@ -32,8 +32,8 @@ func (e *entry) noteRefusal(err error) {
 	e.noteRefusalLocked(err)
 }
 
-// noteRefusalLocked keeps err, by which an attempt was refused. An outage is no answer about
-// the key.
+// noteRefusalLocked keeps err, the refusal of an attempt. An outage says nothing about the key,
+// so the last answer about it stays.
 func (e *entry) noteRefusalLocked(err error) {
 	e.competing.lastRefusal = err
 	switch now := monotonic(); {
@@ -45,15 +45,15 @@ func (e *entry) noteRefusalLocked(err error) {
 	}
 }
 
-// noteRequestLocked notes that the engine is asked for the key. Of several requests without an
-// answer the first one counts.
+// noteRequestLocked notes that the engine is asked for the key. If an earlier request has no
+// answer yet, its time stays.
 func (e *entry) noteRequestLocked() {
 	if e.unansweredSince == 0 {
 		e.unansweredSince = monotonic()
 	}
 }
 
-// attempt asks the engine for the lease. If there is none, it notes whether the engine has answered.
+// attempt asks the engine for the lease. If that fails, it notes whether the engine has answered.
 func (op *acquireOp) attempt(ctx context.Context) (driver.Lease, error) {
 	lease, err := op.entry.backend.Acquire(ctx, op.acquisition)
 	if err != nil {
@@ -62,7 +62,7 @@ func (op *acquireOp) attempt(ctx context.Context) (driver.Lease, error) {
 	return lease, err
 }
 
-// attemptAgain is attempt for a call behind which others may wait.
+// attemptAgain is attempt, and notes when it begins: other calls may wait behind this one.
 func (op *acquireOp) attemptAgain(ctx context.Context) (driver.Lease, error) {
 	e := op.entry
 	e.shard.mu.Lock()
@@ -100,8 +100,8 @@ func (e *entry) outageLocked() error {
 	return nil
 }
 
-// refusalLocked is what a Try is told while another call of this process waits at the engine or
-// holds the key.
+// refusalLocked returns the error of a Try while another call of this process waits at the engine
+// or holds the key.
 func (e *entry) refusalLocked() error {
 	if outage := e.outageLocked(); outage != nil {
 		return withoutContext(ErrUnavailable, outage)

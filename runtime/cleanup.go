@@ -13,7 +13,7 @@ const (
 	taskTimeout = time.Second            // of one try
 	taskFirst   = 20 * time.Millisecond  // wait after the first failure, then doubled
 	taskLongest = 500 * time.Millisecond // the longest wait between two tries
-	tasksAtOnce = 32                     // tries of tasks of one backend that have failed: more would burden an engine that comes back
+	tasksAtOnce = 32                     // failed tasks of one backend that try again at once: more would burden an engine that comes back
 
 	// placeLimit is the longest that a place in an engine's queue lasts: see driver.Acquisition.
 	placeLimit = 10 * time.Second
@@ -37,9 +37,9 @@ func (c *cleanup) init() {
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 }
 
-// add has do, which asks the backend of this name, called now, and again until it
-// succeeds or the lease, of length ttl from now at most, is over. The first try waits for
-// no other task: of those that ask one engine, or one part of it, each may hang for its second.
+// add calls do in the background: now, and again until it succeeds or the lease is over, ttl
+// from now at the latest. do asks the backend of this name. The first try waits for no other
+// task, because each task may hang for taskTimeout if the engine does.
 func (c *cleanup) add(backend string, ttl time.Duration, do func(context.Context) error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,9 +98,9 @@ func (c *cleanup) finish(done bool) {
 }
 
 // drain waits until all tasks are done, for a second at least and longer if ctx
-// allows it; then it drops what is left, which ends with its lease, or which the
-// backend goes on with if others use it. Each task is tried once at least, if need be
-// under a context that has ended. It returns how many are left.
+// allows it. Then it drops the rest, and returns how many: their locks end with their
+// leases, unless the backend, which others may use, goes on. Each task is tried once at
+// least, if need be under a context that has ended.
 func (c *cleanup) drain(ctx context.Context) (left int) {
 	defer c.cancel()
 	c.mu.Lock()
@@ -132,8 +132,8 @@ func (c *cleanup) pending() int {
 	return c.left
 }
 
-// undo undoes a, an acquisition of e's key, in the background. lasts is how long what it took
-// lasts by itself.
+// undo undoes a, an acquisition of e's key, in the background. After lasts, what a took is over
+// by itself.
 func (l *Locker) undo(e *entry, a *driver.Acquisition, lasts time.Duration) {
 	l.cleanup.add(e.id.backend, lasts, func(ctx context.Context) error { return e.backend.Undo(ctx, a) })
 }

@@ -8,14 +8,14 @@ import (
 	"sync"
 )
 
-// Close makes every new acquire and every waiting one fail with [ErrClosed]
-// (a method that runs may still re-enter the locks that it holds), ends the contexts of
-// leaders ([Locker.Lead]), waits until all holds are released or ctx ends, takes away the
-// locks that are then left (their methods get [ErrLost]), and frees the backends, which may
-// take 2 s more where an engine is silent. After it no goroutine, timer or subscription of
-// the Locker lives. Its error says that ctx ended first, naming the locks that were still
-// held, and how many could not be given back, or what a backend's Close had to say. A second
-// call waits for the first, or until its own ctx ends, and returns nil or the error of that.
+// Close makes every new acquire and every waiting one fail with [ErrClosed], and ends the
+// contexts of leaders ([Locker.Lead]). A method that runs may still re-enter its locks. Close
+// waits until all holds are released or ctx ends, and takes away the locks that are left
+// (their methods get [ErrLost]). Then it frees the backends, which may take 2 s more if an
+// engine is silent. After Close no goroutine, timer or subscription of the Locker lives. The
+// error says that ctx ended first, which locks were still held and how many could not be given
+// back; or it is that of a backend's Close. A second call waits for the first, or until its
+// own ctx ends, and returns nil or the error of that ctx.
 func (l *Locker) Close(ctx context.Context) error {
 	if l.closed.Swap(true) {
 		select {
@@ -101,7 +101,7 @@ func (l *Locker) rejectWaiters() {
 	}
 }
 
-// heldLeases returns the leases that are held at the moment, and of how many holds they are.
+// heldLeases returns the leases that are kept at the moment, and how many holds they have.
 func (l *Locker) heldLeases() (all []*heldLease, holds int64) {
 	for i := range l.shards {
 		s := &l.shards[i]
@@ -118,7 +118,7 @@ func (l *Locker) heldLeases() (all []*heldLease, holds int64) {
 }
 
 // loseAll takes away every lock that is still held and gives it back to its
-// engine. A lock that is granted from here on is given back by compete.
+// engine. A lock that is granted from here on is given back by begin.
 func (l *Locker) loseAll() {
 	l.forced.Store(true)
 	all, _ := l.heldLeases()
@@ -158,7 +158,7 @@ func (l *Locker) describeLeft(n int64) string {
 	return text
 }
 
-// plural returns n and what there are so many of.
+// plural returns "1 lock was", or "3 locks were".
 func plural(n int64, one, many string) string {
 	if n == 1 {
 		many = one

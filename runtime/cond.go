@@ -19,19 +19,19 @@ import (
 //		}
 //	}
 //
-// A Wait may return though nobody has called it: look again, in a loop.
+// A Wait may return without a signal: look again, in a loop.
 type Cond struct {
 	locker  *Locker
 	backend string
 	key     string
 }
 
-// conditionPrefix is before a lock's key in the key of its condition.
+// conditionPrefix and the lock's key make the key of its condition.
 const conditionPrefix = "lockgen:condition:"
 
 var (
 	errGivenUp    = errors.New("given up while the method waits for a condition")
-	errNotRetaken = errors.New("not had again after the wait for a condition")
+	errNotRetaken = errors.New("not acquired again after the wait for a condition")
 )
 
 // NewCond returns the condition of the lock on key. backend is the name of the backend that
@@ -57,19 +57,19 @@ func NewCond(l *Locker, key string, backend ...string) *Cond {
 	return c
 }
 
-// Wait gives the lock up, waits until it is called, and takes the lock again before it
-// returns. A call that comes after Wait has begun, and before the lock is given up, is not
-// lost. Those that wait are called in the order in which they began. Meanwhile Check says
-// [ErrLost] for the context; after it the hold has a new token. Re-entered calls around it
-// give the lock up as well.
+// Wait releases the lock, waits for [Cond.Signal] or [Cond.Broadcast], and takes the lock again
+// before it returns. A signal that comes after Wait has begun, and before the lock is released,
+// is not lost. Signals go to the waiters in the order in which they began. While Wait waits,
+// Check says [ErrLost] for the context; after it the hold has a new token. Re-entered calls
+// around it release the lock as well.
 //
-// If ctx ends, Wait takes the lock again and returns the context's error. That blocks until
-// the lock is free or the context of the locked method has ended, 100 ms longer at most;
-// if the lock can't be had by then, or was lost before, the error wraps [ErrLost] and the
-// method's context ends; a call that Wait had heard goes to the next. Under other locks, which
-// the call keeps while it waits, that may be a deadlock, and the error wraps [ErrDeadlock]
-// too. [ErrInvalid] says that ctx does not own the lock. After any
-// other error, such as [ErrUnavailable], the lock is held: it was not given up, or was taken again.
+// If ctx ends, Wait takes the lock again and returns the context's error. It blocks until the
+// lock is free, or until 100 ms after the context of the locked method has ended. If the lock
+// can't be had by then, or was lost before, the error wraps [ErrLost], the method's context ends,
+// and a signal that Wait has received goes to the next waiter. Wait keeps the call's other locks,
+// so this may be a deadlock: then the error wraps [ErrDeadlock] too. [ErrInvalid] says that ctx
+// does not own the lock. After any other error, such as [ErrUnavailable], the lock is held: it
+// was not released, or was taken again.
 func (c *Cond) Wait(ctx context.Context) error {
 	f, err := c.owner(ctx)
 	if err != nil {
@@ -100,11 +100,11 @@ func (c *Cond) Wait(ctx context.Context) error {
 	return nil
 }
 
-// Signal calls the one that has waited longest, if any does. The context must own the lock.
-// It blocks until the engine answers or ctx ends.
+// Signal wakes the call that has waited longest, if one waits. The context must own the lock.
+// Signal blocks until the engine answers or ctx ends.
 func (c *Cond) Signal(ctx context.Context) error { return c.call(ctx, "signal", 1) }
 
-// Broadcast calls all that wait. Otherwise it is as [Cond.Signal].
+// Broadcast wakes all calls that wait. Otherwise it is like [Cond.Signal].
 func (c *Cond) Broadcast(ctx context.Context) error { return c.call(ctx, "broadcast", -1) }
 
 func (c *Cond) call(ctx context.Context, op string, n int) error {
@@ -151,10 +151,10 @@ func (c *Cond) acquisition() *driver.Acquisition {
 	}
 }
 
-// condWaiter is one that waits to be called.
+// condWaiter is one call of Wait in the engine's queue of the condition.
 type condWaiter struct {
 	op   acquireOp
-	held error // by which the engine said that it stands in the queue
+	held error // the engine's answer that the call stands in the queue
 }
 
 // enqueue puts a waiter into the engine's queue of the condition.
@@ -167,15 +167,15 @@ func (c *Cond) enqueue(ctx context.Context) (*condWaiter, error) {
 	if w.held = err; isHeld(err) {
 		return w, nil
 	}
-	if err == nil { // called before it has waited: an earlier attempt stood in the queue
+	if err == nil { // signaled before it waits: an earlier attempt stood in the queue
 		w.acknowledge(lease)
-		return nil, errors.New("the engine has called one that did not wait")
+		return nil, errors.New("the engine has signaled a call that did not wait yet")
 	}
 	w.leave()
 	return nil, w.op.explain(err)
 }
 
-// wait returns nil once the condition was called.
+// wait returns nil once the condition was signaled.
 func (w *condWaiter) wait(ctx context.Context) error {
 	lease, err := w.op.wait(ctx, w.held)
 	if s := w.op.entry.subscription; s != nil {
@@ -192,7 +192,7 @@ func (w *condWaiter) wait(ctx context.Context) error {
 	return w.op.explain(err)
 }
 
-// acknowledge tells the engine that the call was heard.
+// acknowledge tells the engine that the signal was received.
 func (w *condWaiter) acknowledge(lease driver.Lease) {
 	first, _ := lease.Tokens()
 	w.op.locker.cleanup.add(w.op.entry.id.backend, time.Second, func(ctx context.Context) error {
@@ -203,7 +203,7 @@ func (w *condWaiter) acknowledge(lease driver.Lease) {
 	})
 }
 
-// passOn has the next called in place of w, which has heard its call and can't use it.
+// passOn wakes the next waiter in place of w, which was signaled and can't have the lock.
 func (w *condWaiter) passOn() {
 	a := w.op.acquisition
 	w.op.locker.cleanup.add(w.op.entry.id.backend, a.TTL, func(ctx context.Context) error {
@@ -211,13 +211,13 @@ func (w *condWaiter) passOn() {
 	})
 }
 
-// leave gives the place in the queue up. A call that came at that moment goes to the next.
+// leave gives up the place in the queue. A signal that comes at that moment goes to the next.
 func (w *condWaiter) leave() {
 	w.op.locker.undo(w.op.entry, w.op.acquisition, w.op.acquisition.TTL)
 }
 
-// giveUp releases the lease of old. The method's context lives on. Of two calls that would
-// give it up, one does: each would take it again.
+// giveUp releases the lease of old. The method's context does not end. If two calls want to
+// give the lock up, only one may, because each would take it again.
 func (c *Cond) giveUp(ctx context.Context, old *hold) error {
 	if !old.lost.CompareAndSwap(nil, &errGivenUp) {
 		return because(ErrLost, old.lostCause())
@@ -236,8 +236,8 @@ func (c *Cond) giveUp(ctx context.Context, old *hold) error {
 	return nil
 }
 
-// retake takes the lock for f and the frames around it, which had it as old. Meanwhile the
-// call holds the other locks of the chain of innermost.
+// retake takes the lock again for f and the frames around it, whose hold was old. Meanwhile
+// the call keeps the other locks of the chain that begins at innermost.
 func (c *Cond) retake(f, innermost *frame, s *shard, old *hold) error {
 	p := *old.policy
 	p.Try, p.Wait, p.Queue = false, 0, 0

@@ -31,9 +31,9 @@ func endsWith(ctx context.Context, outer *ownedContext) bool {
 		}
 		parent, ok := parentOf(c)
 		if !ok {
-			return true // not as we know it: only the plain case is found
+			return true // an unknown type: assume that it ends with outer
 		}
-		if parent.Done() == nil { // cut off by a context of somebody's own, whose values are outer's
+		if parent.Done() == nil { // somebody's own context, which has outer's values and never ends
 			return false
 		}
 		c = parent.Value(cancelKey)

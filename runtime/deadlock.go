@@ -11,19 +11,19 @@ import (
 )
 
 const (
-	// deadlockAfter is how long a call waits inside of other locks until it looks whether the
-	// wait can end at all.
+	// deadlockAfter is how long a call waits inside of other locks before it looks for a
+	// deadlock.
 	deadlockAfter = 500 * time.Millisecond
 
-	// noteAfter is how long it waits until it tells other processes of its wait. Those that
-	// look every lookEvery have read its note by the time that it looks itself.
+	// noteAfter is how long it waits before it tells other processes of its wait. Those that
+	// look every lookEvery have then read its note when it looks itself.
 	noteAfter = deadlockAfter - lookEvery
 )
 
 // nestedWaits are the calls of this process that wait for a lock inside of others, for all
-// Lockers. A call waits for whoever holds its key. If that chain waits as well, and so on
-// until it comes back to the first, none of them goes on by itself. What other processes hold
-// is known by their notes at the engine: see waitnote.go.
+// Lockers. A call waits for the call that holds its key. If that one waits too, and so on back
+// to the first, none of them goes on by itself. What other processes hold is known by their
+// notes at the engine: see waitnote.go.
 type nestedWaits struct {
 	mu        sync.Mutex
 	byHeldKey map[string]map[*nestedWait]struct{} // by each key, with its prefix, that the waiting call holds
@@ -35,7 +35,7 @@ func newNestedWaits() *nestedWaits {
 
 var waitsOfProcess = newNestedWaits()
 
-// nestedWait is one wait. A nil one is of a call that holds nothing.
+// nestedWait is one wait. It is nil for a call that holds nothing, or waits for a permit.
 type nestedWait struct {
 	locker  *Locker
 	backend driver.Backend // of the key that it waits for
@@ -45,7 +45,7 @@ type nestedWait struct {
 	timer   *time.Timer
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
-	err     error     // ErrDeadlock, if it is the one of the cycle that gives up
+	err     error     // ErrDeadlock if this call of the cycle gives up
 	note    *waitNote // the note at the engine; nil before noteAfter, and if there is none
 }
 
@@ -72,7 +72,7 @@ func (l *Locker) waitNested(ctx context.Context, chain *frame, p *Policy, b driv
 	return w.ctx, w
 }
 
-// fullKey returns the key of h at the engine. Another process has what was delegated.
+// fullKey returns the key of h at the engine, or false if h is delegated: another process has it.
 func (h *hold) fullKey() (string, bool) {
 	if h.locker == nil {
 		return "", false
@@ -108,8 +108,8 @@ func (w *nestedWait) forgetLocked() {
 	}
 }
 
-// giveUpLocked ends a wait that cycle shows to be one of a deadlock. The others of the cycle
-// go on.
+// giveUpLocked ends w because of a deadlock, which cycle describes. The other calls of the
+// cycle go on.
 func (w *nestedWait) giveUpLocked(cycle error) {
 	w.err = because(ErrDeadlock, cycle)
 	w.forgetLocked()
@@ -143,7 +143,7 @@ func (w *nestedWait) watch() {
 	}
 }
 
-// beginWatch reports whether w still waits. Close then waits for its watch.
+// beginWatch reports whether w is to be watched. If so, Close waits for the end of the watch.
 func (w *nestedWait) beginWatch() bool {
 	w.locker.waits.mu.Lock()
 	defer w.locker.waits.mu.Unlock()
@@ -200,7 +200,7 @@ func (w *nestedWait) blocks(other *nestedWait) bool {
 	return false
 }
 
-// kindNow is the kind of lock that h is: of a write side that was downgraded, the read side.
+// kindNow is the kind of lock that h is now: a downgraded write side is a read side.
 func (h *hold) kindNow() driver.Kind {
 	if h.lease.downgraded.Load() {
 		return driver.Read
@@ -208,7 +208,7 @@ func (h *hold) kindNow() driver.Kind {
 	return h.policy.kind()
 }
 
-// localCycleError tells a cycle in words.
+// localCycleError describes a cycle.
 func localCycleError(cycle []*nestedWait) error {
 	var b strings.Builder
 	b.WriteString("calls of this process wait for each other: this one")

@@ -18,11 +18,11 @@ import (
 // http.Header writes it.
 const DelegationKey = "Lockgen-Delegation"
 
-// maxDelegation is the length of the longest delegation that is looked at, in bytes.
+// maxDelegation is the length of the longest delegation that is accepted, in bytes.
 const maxDelegation = 16 << 10
 
-// delegationFormat is before what is signed, so that no other message of a key's owner is
-// taken for a delegation.
+// delegationFormat begins the signed text, so that no other message that was signed with the
+// same key is taken for a delegation.
 const delegationFormat = "lockgen-delegation-1\n"
 
 // delegation is what is signed: the holds of the caller, and for how long.
@@ -49,18 +49,18 @@ type delegatedHold struct {
 // Inject writes into c a delegation of the locks that ctx owns, for one request to the
 // service that audience names. The callee, if it calls [Extract], works inside of them:
 // the same tokens, and a nested call with the same key enters. It can neither renew nor
-// release them. The delegation ends by itself when the leases end that the locks have
-// now, though the caller goes on renewing: with a ttl of 30 s a callee has 20 s or more.
+// release them. The delegation ends when the present leases of the locks end, even if the
+// caller renews them: with a ttl of 30 s a callee has 20 s or more.
 // The names of backends must mean the same on both sides.
 //
-// The caller must hold its locks until the callee has returned. If it does not, because it
-// was cancelled or timed out, the callee hears nothing of that, and works on until the
-// delegation ends: beside the next holder, whom the fencing token alone protects. The same
-// goes for [Hold.Downgrade], which does not know of callees.
+// The caller must hold its locks until the callee has returned. If it releases them sooner,
+// because it was cancelled or timed out, the callee does not learn of it and works until the
+// delegation ends, at the same time as the next holder: then only the fencing token protects
+// the data. Nor does a callee learn of [Hold.Downgrade].
 //
 // If ctx owns nothing, Inject writes nothing and returns nil. If one of the locks was lost,
-// or the method that ctx is of has returned, it returns an error that wraps [ErrLost]. It
-// does no I/O.
+// or the locked method has returned, it returns an error that wraps [ErrLost]. It does no
+// I/O.
 func Inject(ctx context.Context, c Carrier, s *Signer, audience string) error {
 	fail := func(err error) error { return &Error{Op: "inject", Err: err} }
 	if s == nil || audience == "" {
@@ -99,8 +99,8 @@ func Inject(ctx context.Context, c Carrier, s *Signer, audience string) error {
 	return nil
 }
 
-// delegate describes h. Its ID is the same each time, and no other hold has it; a callee
-// that delegates further puts its own name behind.
+// delegate describes h. The ID of a hold is always the same, and no other hold has it. A
+// callee that delegates further appends its audience.
 func (h *hold) delegate() delegatedHold {
 	p := h.policy
 	d := delegatedHold{
@@ -113,7 +113,7 @@ func (h *hold) delegate() delegatedHold {
 	}
 	d.Prefix = h.locker.prefix
 	d.ID = fmt.Sprintf("%s:%d:%d", h.lease.acquisition.ID, h.token, h.began.Sub(driver.Instant{}))
-	if p.kind() == driver.Read { // those that share a lease may have begun at the same moment
+	if p.kind() == driver.Read { // holds that share a lease may have begun at the same moment
 		d.ID += fmt.Sprintf(":%x", maphash.Comparable(h.locker.seed, h))
 	}
 	return d
@@ -128,7 +128,7 @@ func (h *hold) canBeEnteredBy(l *Locker) bool {
 	return h.lease.Lease.(*delegatedLease).of.Prefix == l.prefix
 }
 
-// policy is that of the hold, as far as a nested call is judged by it.
+// policy returns the hold's policy, with the fields that a nested call is checked against.
 func (d *delegatedHold) policy() *Policy {
 	kind := driver.Kind(d.Kind)
 	return &Policy{
@@ -137,25 +137,24 @@ func (d *delegatedHold) policy() *Policy {
 	}
 }
 
-// Extract returns a context that is inside the locks that [Inject] delegated, and the Hold
-// to release when the request was served, in a defer, as after an acquire: it ends the
-// context, and adds [ErrLost] to the request's error if the delegation was over before. It
-// releases no lock. Without a delegation in c it returns ctx and a nil Hold, on which
-// Release does nothing.
+// Extract returns a context that is inside the locks that [Inject] delegated, and a Hold.
+// Release it in a defer, as after an acquire: the release ends the context, and adds [ErrLost]
+// to the request's error if the delegation was over before. It releases no lock. Without a
+// delegation in c Extract returns ctx and a nil Hold, on which Release does nothing.
 //
 // Under the context [Token], [TokenOf] and [Owns] answer as under the caller's. At the end
 // of the delegation [Check] and the context's cause say ErrLost. A nested acquire of the
 // key, by any Locker of the process with the caller's Options.Prefix, enters without a
 // command if its policy is Reentrant. A [Cond] can't be used.
 //
-// Callees of one hold of the caller are inside one at a time: Extract blocks while another
-// one is, until ctx or the delegation ends. A request may be sent again with the same
-// delegation until that ends.
+// One callee at a time is inside a hold of the caller: Extract blocks while another one is,
+// until ctx or the delegation ends. A request may be sent again with the same delegation
+// until that ends.
 //
-// The end is that of the caller's lease by the caller's wall clock, less the Keyring's Skew.
-// While the clocks of both differ by less, no callee works longer than that lease. Whatever
-// they say, it counts at most the time that was left when the delegation was written, from
-// when it was read here: at worst it ends later by as long as the request travelled.
+// The delegation ends with the caller's lease, by the caller's wall clock, less the Keyring's
+// Skew. While the clocks differ by less than Skew, no callee works longer than that lease.
+// Whatever the clocks say, the delegation lasts at most for the time that was left when it was
+// written, counted from when it is read here: it ends late at most by the time of the request.
 //
 // An error that wraps [ErrInvalid] says that the delegation is incomplete, is signed by a
 // key that the Keyring does not have, or is for another audience, or that the clocks
@@ -187,11 +186,11 @@ func Extract(ctx context.Context, c Carrier, k *Keyring) (context.Context, *Hold
 	return held.frame.ctx, held, nil
 }
 
-// read returns the delegation that text is, if a key of k signed it for k's audience.
+// read returns the delegation in text, if a key of k signed it for k's audience.
 func (k *Keyring) read(text string) (*delegation, error) {
 	cut := strings.LastIndexByte(text, '.')
 	if cut < 0 || len(text) > maxDelegation {
-		return nil, invalidf("the delegation is no whole one")
+		return nil, invalidf("the delegation is incomplete, or too long")
 	}
 	message := text[:cut]
 	keyID, body, _ := strings.Cut(message, ".")
@@ -240,7 +239,7 @@ type delegatedCall struct {
 	mu      sync.Mutex // guards timer
 }
 
-// delegatedLease is the lease of a hold that is the caller's.
+// delegatedLease stands for the caller's lease, which a callee can neither renew nor release.
 type delegatedLease struct {
 	*delegatedCall
 	of *delegatedHold
@@ -288,7 +287,7 @@ func (c *delegatedCall) enterOne(d *delegatedHold) (*Hold, error) {
 	}
 	one := &Hold{frame: &frame{}, parent: &in.frame}
 	one.frame.current.Store(h)
-	if c.until.Left() <= 0 { // while it waited
+	if c.until.Left() <= 0 { // the delegation ended while enter waited
 		_ = one.releaseOne(endedContext)
 		return nil, because(ErrLost, errLeaseOver)
 	}
@@ -319,8 +318,8 @@ func (c *delegatedCall) end(cause error) {
 	c.method.end(cause)
 }
 
-// leaveDelegated ends what a callee has of its caller's hold: a re-entry, or all of it,
-// which it entered by a frame of the Keyring.
+// leaveDelegated leaves a delegated hold: a re-entry into it, or the callee's first entry,
+// which was by a frame of the Keyring.
 func (h *Hold) leaveDelegated(hold *hold) error {
 	lease := hold.lease.Lease.(*delegatedLease)
 	if h.parent.hold() != nil {

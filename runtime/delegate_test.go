@@ -275,8 +275,8 @@ func TestDelegationIsRefused(t *testing.T) {
 		refused(stock, parts[0]+"."+parts[1], "")
 		refused(stock, parts[0]+".e30."+parts[2], "signature")
 		refused(stock, "...", "Verifier")
-		refused(stock, "x", "whole")
-		refused(stock, good+strings.Repeat("A", 20000), "whole")
+		refused(stock, "x", "incomplete")
+		refused(stock, good+strings.Repeat("A", 20000), "incomplete")
 		refused(keyring(t, "price"), good, `is for "stock"`)
 
 		v, err := lock.NewHMACVerifier("k1", bytes.Repeat([]byte("t"), 32))

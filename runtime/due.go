@@ -13,7 +13,7 @@ type round struct {
 	clock    time.Time // when it began
 	now      driver.Instant
 	over     []*heldLease
-	idle     []*heldLease            // that nobody uses any more, to be freed
+	idle     []*heldLease            // kept idle for long enough: to be freed
 	renew    map[string][]*heldLease // by backend
 	firstDue [shards]driver.Instant  // when the first lease of each shard is due
 }
@@ -60,9 +60,9 @@ func (r *round) takeLocked(lk *heldLease) {
 	heap.Fix(leases, 0)
 }
 
-// fillUp takes the lease that is due next but not yet, if a command is being sent that
-// has room for it, and reports whether it did. Leases that were renewed together fall
-// due together, so after a period the batches are full.
+// fillUp takes the lease that is due next, before it is due, if a batch of this round has
+// room for it. It reports whether it did. Leases that were renewed together fall due
+// together, so after a period the batches are full.
 func (r *round) fillUp(l *Locker) bool {
 	i := r.first()
 	s := &l.shards[i]

@@ -37,15 +37,15 @@ var (
 	ErrLost = driver.ErrLost
 
 	// ErrDeadlock says that this call chain holds the key already, or asks for
-	// an upgrade from read to write: waiting would never end. So does a call that has
-	// waited half a second, inside of other locks, for calls that wait for it in their turn:
-	// one of them gets ErrDeadlock within a second, and the others go on. A goroutine that
-	// waits under the context of a locked method counts as that method. Calls of other
-	// processes count if all of the locks are at one Backend that is a driver.Noter, as those
-	// of this module are, and none of them is a read side or a permit; of the locks of one
-	// call, which may be many, the outermost and the innermost 15 count. Not found are a wait
-	// for a permit, one to read behind a writer that waits, one for another re-entry of the
-	// same hold, and one under [Extract]: only a deadline ends those.
+	// an upgrade from read to write: waiting would never end. It also ends a cycle of calls
+	// that hold locks and wait for each other: after half a second, and within a second, one
+	// of them gets ErrDeadlock, and the others go on. A goroutine that waits under the
+	// context of a locked method counts as that method. Calls of other processes count if
+	// all of the locks are at one Backend that is a driver.Noter, as those of this module are,
+	// and none of them is a read side or a permit. If a call holds many locks, the outermost
+	// and the innermost 15 count. Not found are a wait for a permit, a wait to read behind a
+	// writer that waits, a wait for another re-entry of the same hold, and a wait under
+	// [Extract]: only a deadline ends those.
 	ErrDeadlock = errors.New("deadlock")
 
 	// ErrConflict says that something else lives at the key: no lock of ours, or one of another kind.
@@ -95,8 +95,8 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// shownKey is key as it stands in a line of text: no caller can forge another line by its key, or
-// fill the log with it.
+// shownKey returns key for an error text, quoted or cut, so that a key can neither forge a line
+// of a log nor fill it.
 func shownKey(key string) string {
 	const most = 1024 // of bytes, as most engines take
 	end := ""
@@ -159,9 +159,9 @@ func (op *acquireOp) explain(err error) error {
 		case !over && (op.hold.waited || op.hold.queued) && op.locker.openCtx.Err() != nil:
 			return ErrClosed
 		case over && (outage || !isHeld(err)) && held != nil:
-			// The last attempt was cut short. One before it was answered, maybe that of the
-			// goroutine whose turn this one has taken over: the engine is there and another
-			// holds the key.
+			// The last attempt was cut short, but an earlier one was answered, maybe one of
+			// the call that waited before this one. The engine is there, and another holds
+			// the key.
 			err, outage = held, false
 		}
 	}
@@ -248,8 +248,8 @@ func contextError(ctx context.Context) error {
 }
 
 // hidden is the cause of another error. errors.Is and errors.As find errors of other packages
-// in it, but not the sentinels of this package and of package context: these would say of the
-// outer error what is not true. Its text has them.
+// in it, but not the sentinels of this package and of package context: these would not be true
+// of the outer error. The text names them.
 type hidden struct{ err error }
 
 func (h *hidden) Error() string { return h.err.Error() }
@@ -271,8 +271,8 @@ func waitOver(p *Policy) error {
 	return because(ErrNotAcquired, errors.New("waited "+p.Wait.String()))
 }
 
-// withHolder returns err with who holds the key, by the first of answers that names the holder.
-// The caller's own context or policy comes first in the text.
+// withHolder adds to err the first of answers that names the holder of the key. The caller's
+// own context or policy comes first in the text.
 func withHolder(err error, answers ...error) error {
 	for _, held := range answers {
 		if h := heldError(held); h != nil && h.Holder != "" && errors.Is(err, ErrNotAcquired) {
@@ -282,8 +282,8 @@ func withHolder(err error, answers ...error) error {
 	return err
 }
 
-// withSubscribeErr returns err, by which a wait ended, with the error of op's subscription if that
-// failed: a call that polls may wait for long beside those that are notified.
+// withSubscribeErr adds to err, the error of a wait, the error of op's last Subscribe if that
+// failed: a call that polls may wait longer than calls that are notified.
 func (op *acquireOp) withSubscribeErr(err error) error {
 	if op.subscribeErr == nil || !errors.Is(err, ErrNotAcquired) {
 		return err
@@ -311,7 +311,7 @@ func heldError(err error) (h *driver.HeldError) {
 func isLost(err error) bool { return errors.Is(err, ErrLost) }
 
 // saysLost reports whether err says that the lock on key was lost. The loss of another
-// lock, which err may wrap as well, is no reason to leave out that of this one.
+// lock, which err may wrap too, does not count.
 func saysLost(err error, key string) bool {
 	if at, ok := err.(*Error); ok && at.Key == key && errors.Is(at.Err, ErrLost) {
 		return true

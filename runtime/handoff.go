@@ -8,8 +8,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// wantedTenure is for how long a lease is handed on inside the process once another one is
-// known to want it: many hand-offs here for one between processes, and a short wait there.
+// wantedTenure is how long a lease is handed on inside this process when another process is
+// known to want it: long for many hand-offs here, and short for the other process.
 const wantedTenure = 1500 * time.Microsecond
 
 // handOnOrFree ends h. The next in the queue gets its lease, if that can be handed on;
@@ -41,7 +41,7 @@ func (l *Locker) handOn(h *hold, now driver.Instant) *heldLease {
 		e.removeLocked(w)
 		e.giveLocked(w.hold, lease, now)
 		w.hold.handedOff, w.left = true, lease.deadline().Sub(now)
-		renews := w.hold.renews() && !h.renews() // it may have been due meanwhile
+		renews := w.hold.renews() && !h.renews() // then a renewal may be overdue
 		e.shard.mu.Unlock()
 		if renews {
 			l.watchdog.lookWithin(lease, max(lease.renewalIn(now), 0))
@@ -97,7 +97,7 @@ func (l *Locker) stopCompeting(op *acquireOp, err error) {
 		e.refusal = nil
 	}
 	e.shard.mu.Lock()
-	alone := e.first == nil || e.id.kind != 0 // of a kind, each goroutine has its own place in the engine's queue
+	alone := e.first == nil || e.id.kind != 0 // if e has a kind, each goroutine has its own place in the engine's queue
 	e.shard.mu.Unlock()
 	unknown := a.MayHaveRun || a.MayBeGranted || errors.Is(err, ErrIndeterminate)
 	e.placed = e.placed || a.Queue && unknown
@@ -113,7 +113,7 @@ func (l *Locker) stopCompeting(op *acquireOp, err error) {
 	l.wakeNext(e)
 }
 
-// leaveQueue gives up this process's place in the engine's queue for e's key, as id.
+// leaveQueue gives up this process's place in the engine's queue for e's key, by an undo of id.
 func (l *Locker) leaveQueue(e *entry, id string) {
 	l.undo(e, &driver.Acquisition{Key: l.prefix + e.id.key, ID: id, TTL: DefaultTTL, Tokens: 1, Queue: true}, DefaultTTL)
 }
@@ -158,9 +158,9 @@ func (l *Locker) tenure(ttl time.Duration) time.Duration {
 	return min(max(l.handOff, 0), ttl/4)
 }
 
-// tokensFor returns how many tokens a lease reserves that is handed on for d:
-// as many as the server's clock yields in that time, so that the tokens in use
-// never run ahead of it, and more than goroutines can switch.
+// tokensFor returns how many tokens a lease reserves that is handed on for d: as many
+// as the server's clock counts in that time, so that the tokens in use never run ahead
+// of it. Goroutines can't switch as often as that.
 func tokensFor(d time.Duration) uint64 {
 	return uint64(d.Microseconds())*driver.TokensPerMicrosecond + 1
 }

@@ -16,22 +16,22 @@ type hold struct {
 	lease     *heldLease
 	token     uint64
 	began     driver.Instant
-	waited    bool         // in the queue, or at the engine, as the Observer knows
+	waited    bool         // the call has waited, here or at the engine, and the Observer knows
 	queued    bool         // the call has waited in the queue
 	handedOff bool         // the lease came from the hold before
 	done      bool         // of AcquireOnce: Complete was called
 	trial     atomic.Int32 // a value of type trial, in together.go
 
 	method atomic.Pointer[methodContext] // nil before the method's call began
-	lost   atomic.Pointer[error]         // set once, with the entry's end
+	lost   atomic.Pointer[error]         // why it was lost, or errGivenUp; nil before
 
 	// What the acquire returns stands here to save allocations.
 	first entering
 	ctx   methodContext
 }
 
-// lostCause returns why the hold is lost, or nil as far as is known without
-// looking at the clock.
+// lostCause returns why the hold is lost, or nil if it is not known to be. It does
+// not look at the clock.
 func (h *hold) lostCause() error {
 	if p := h.lost.Load(); p != nil {
 		return *p
@@ -58,8 +58,8 @@ func (h *hold) lostError(op string, cause error) error {
 // heldFor is how long h has been held at now.
 func (h *hold) heldFor(now driver.Instant) time.Duration { return now.Sub(h.began) }
 
-// entering is what one acquire or re-entry makes: what it returns, and the
-// context to run under.
+// entering is what one acquire or re-entry makes: the Hold that it returns, and
+// the context to run under.
 type entering struct {
 	held  Hold
 	frame frame

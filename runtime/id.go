@@ -25,8 +25,8 @@ func newUUID() string {
 // numbersAtOnce is how many numbers a shard draws for the IDs of its acquisitions.
 const numbersAtOnce = 64
 
-// numberLocked returns the number of a new acquisition's ID. Of one key each is higher
-// than the one before.
+// numberLocked returns the number of a new acquisition's ID. For one key, each number is
+// higher than the one before.
 func (l *Locker) numberLocked(s *shard) uint64 {
 	if s.number%numbersAtOnce == 0 {
 		s.number = l.numbers.Add(numbersAtOnce) - numbersAtOnce

@@ -93,7 +93,7 @@ func checkKey(keyID string, size int, what string, atLeast int) error {
 	case EncodeKey(keyID) != keyID || keyID == "":
 		return &Error{Op: "keyring", Err: invalidf("the key's ID %q is no word of A-Z a-z 0-9 _ . -", keyID)}
 	case what != "secret" && size != atLeast:
-		return &Error{Op: "keyring", Err: invalidf("the %s %s has %d bytes; it has %d", what, keyID, size, atLeast)}
+		return &Error{Op: "keyring", Err: invalidf("the %s %s has %d bytes; it must have %d", what, keyID, size, atLeast)}
 	case size < atLeast:
 		return &Error{Op: "keyring", Err: invalidf("the %s %s has %d bytes; use %d random ones or more", what, keyID, size, atLeast)}
 	}
@@ -106,8 +106,7 @@ func hmacOf(secret, message []byte) []byte {
 	return h.Sum(nil)
 }
 
-// DefaultSkew is by how much the clocks of caller and callee may differ unless
-// [KeyringOptions] says otherwise.
+// DefaultSkew is how much the clocks of caller and callee may differ by default.
 const DefaultSkew = time.Second
 
 // KeyringOptions of a [Keyring]. The zero value is the default, and so is nil.
@@ -117,8 +116,8 @@ type KeyringOptions struct {
 	Skew time.Duration
 }
 
-// Keyring is what a process accepts delegations by, and knows which are in use: make one
-// for the process. Its use is safe from any number of goroutines.
+// Keyring has the keys by which a process accepts delegations, and knows which delegations
+// are in use: make one for the process. It may be used from any number of goroutines.
 type Keyring struct {
 	audience  string
 	skew      time.Duration
@@ -170,7 +169,8 @@ func NewKeyring(audience string, opts *KeyringOptions, verifiers ...*Verifier) (
 	return k, nil
 }
 
-// use returns what callees of the delegation id enter one at a time. unuse gives it back.
+// use returns the entry of the delegated hold id, which callees enter one at a time. unuse
+// must follow.
 func (k *Keyring) use(id string) *delegated {
 	k.mu.Lock()
 	defer k.mu.Unlock()

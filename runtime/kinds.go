@@ -13,19 +13,19 @@ import (
 // semaphore that this process holds or competes for, the leases of those that read, the
 // goroutines that wait for a fair lock. The shard's mutex guards it.
 type group struct {
-	queue   waitQueue // of a semaphore: who waits until a permit is left to it
+	queue   waitQueue // of a semaphore: calls that wait while this process uses all permits
 	used    int       // entries
-	waiting int       // those of them that compete at the engine, and were told that another holds the key
+	waiting int       // entries whose call waits at the engine
 	free    []uint64  // slots that were used before
 
-	// The entries whose lease newcomers who read share, or wait for, by ttl. A reader waits only
-	// for a lease that it can share: if it asked the engine after that was granted, it might
-	// wait for a second writer.
+	// readers has, by ttl, the entry whose lease new readers share or wait for. A reader waits
+	// only for a lease that it can share: otherwise it would ask the engine after the grant, and
+	// might wait for a second writer.
 	readers map[time.Duration]*entry
 }
 
-// slotLocked returns what tells the entry for a call under p from others of its key and
-// kind, and their group, if there may be several. id has no slot yet.
+// slotLocked returns the slot of the entry for a call under p, and the group of its key and
+// kind, which is nil where there is one entry only. id has no slot yet.
 func (s *shard) slotLocked(id entryID, p *Policy) (slot uint64, g *group) {
 	if id.kind == driver.Write {
 		s.closeReadersLocked(id)
@@ -67,7 +67,7 @@ func (g *group) takeSlot() (slot uint64) {
 	return slot
 }
 
-// closeReadersLocked makes newcomers who read ask the engine, because somebody will write.
+// closeReadersLocked makes new readers ask the engine, because a writer comes.
 func (s *shard) closeReadersLocked(id entryID) {
 	id.kind = driver.Read
 	if g := s.groups[id]; g != nil {
@@ -77,7 +77,7 @@ func (s *shard) closeReadersLocked(id entryID) {
 	}
 }
 
-// shares reports whether a reader under p may have the lease of others.
+// shares reports whether a reader under p may share the lease of other readers.
 func (p *Policy) shares() bool { return !p.NoRenew && p.Max == 0 && p.Delay == 0 }
 
 // setWaitingLocked notes whether a call waits for e at the engine, if e is one of several.
@@ -107,16 +107,16 @@ func (s *shard) forgetLocked(e *entry) {
 	}
 }
 
-// canShareLocked reports whether a newcomer with the ttl of e's lease may have it, because both
-// read: for as long as a lease is handed on, and lasts, while nobody waits to write. After
-// that it asks the engine, which knows.
+// canShareLocked reports whether a new reader with the ttl of e's lease may share it: while it may
+// be handed on, more than a third of it is left, and no writer is known to wait. Otherwise the
+// reader asks the engine.
 func (e *entry) canShareLocked(now driver.Instant) bool {
 	lk := e.lease
 	return e.state == held && !e.closedToReaders && now.Before(lk.handOnUntil) && !lk.isWanted() && lk.deadline().Sub(now) > lk.term()/3
 }
 
-// shareLocked has those that wait in the queue to read share the lease of e, which was
-// granted just now, for a ttl that is theirs too.
+// shareLocked lets all readers in e's queue share its lease, which was granted just now.
+// They have the same ttl.
 func (e *entry) shareLocked(now driver.Instant) {
 	if e.id.kind != driver.Read {
 		return
@@ -129,7 +129,7 @@ func (e *entry) shareLocked(now driver.Instant) {
 	}
 }
 
-// joinLocked has h share the lease of e.
+// joinLocked lets h share the lease of e.
 func (e *entry) joinLocked(h *hold, now driver.Instant) {
 	lk := e.lease
 	if lk.sharers == nil {
@@ -177,8 +177,8 @@ func (lk *heldLease) listSharers() (all []*hold) {
 }
 
 // canHandOnKindLocked is the part of canHandOnLocked about kinds of lock. A writer's lease
-// goes to another writer of this process only while nobody else waits, so that whoever
-// reads waits for one writer.
+// goes to another writer of this process only while no other process waits, so that a
+// reader waits for one writer.
 func (lk *heldLease) canHandOnKindLocked(p *Policy) bool {
 	switch p.kind() {
 	case driver.Write:
@@ -204,7 +204,7 @@ func (h *hold) checkReentry(p *Policy) error {
 	case outer == driver.Read && inner == driver.Write:
 		return errUpgrade
 	case outer == driver.Write && inner == driver.Read:
-		return nil // the read side of what it holds whole
+		return nil // who writes may read
 	case outer != inner, p.Weight > max(h.policy.Weight, 1):
 		return errOtherKind
 	case !p.Reentrant:
@@ -213,9 +213,9 @@ func (h *hold) checkReentry(p *Policy) error {
 	return nil
 }
 
-// leaveWriteSide keeps other writers of this process from following on the lease of h, and
-// nested ones from entering. It fails while a nested call is inside. If h was released or
-// lost, the lease may be another's.
+// leaveWriteSide marks the lease of h as a reader's, so that no writer of this process gets it
+// next or enters it by a nested call. It fails while a nested call is inside, and if h was
+// released or lost: the lease may then be another's.
 func (h *Hold) leaveWriteSide() error {
 	hold := h.frame.hold()
 	s := hold.entry.shard
@@ -229,7 +229,7 @@ func (h *Hold) leaveWriteSide() error {
 	}
 	slot := h.frame.slot()
 	select {
-	case slot <- struct{}{}: // each nested call has it, or is inside of one that has
+	case slot <- struct{}{}: // free, so that no nested call is inside
 		defer slot.leave()
 	default:
 		return invalidf("a nested call is inside the lock, and it may write; call Downgrade when it has returned")
@@ -238,14 +238,14 @@ func (h *Hold) leaveWriteSide() error {
 	return nil
 }
 
-// Downgrade makes a hold of the write side one of the read side, in one step: nobody writes
-// between, and those that wait to read come in. The context, the token and the duty to
-// release stay. A nested call that would write from then on gets [ErrDeadlock]. It returns
-// nil if the hold reads already, and [ErrLost] if it was lost. An error that wraps
-// [ErrInvalid] says that nothing has changed: it is no hold of a read-write lock, or a
-// nested call is inside, which may write, also below one that reads. After any other error
-// the hold is one or the other; call Downgrade again, or release it. It blocks until the
-// engine answers or ctx ends.
+// Downgrade turns a hold of the write side into one of the read side, in one step: nobody
+// writes in between, and waiting readers come in. The context, the token and the duty to
+// release stay. A nested call that asks for the write side after that gets [ErrDeadlock].
+// Downgrade returns nil if the hold reads already, and [ErrLost] if it was lost. An error that
+// wraps [ErrInvalid] says that nothing has changed: it is no hold of a read-write lock, or a
+// nested call is inside, which may write. After any other error the hold is of one side or
+// the other; call Downgrade again, or release it. It blocks until the engine answers or ctx
+// ends.
 func (h *Hold) Downgrade(ctx context.Context) error {
 	if h.holds != nil || h.parent != nil {
 		return &Error{Op: "downgrade", Key: h.Key(), Err: invalidf("only the outermost hold of a single lock can be downgraded")}

@@ -21,25 +21,24 @@ type Leadership struct {
 	Name  string        // Options.Name of its Locker
 	ID    string        // of its hold at the engine
 	Token uint64        // its fencing token: it tells one term from another
-	Left  time.Duration // until when its lease lasts, unless it is renewed
+	Left  time.Duration // for how long its lease lasts, unless it is renewed
 }
 
-// Lead campaigns for key under p, which has Leader set, and calls lead for as long as this
-// process is the leader. Its context ends with cause [ErrLost] when the leadership is
-// lost, before another can lead, and with cause [ErrClosed] when the Locker begins to close;
-// its token is in the context. Lead resigns when lead returns, and then
+// Lead campaigns for key under p, which has Leader set, and calls lead when this process is
+// the leader. The context of lead ends with cause [ErrLost] when the leadership is lost,
+// before another can lead, and with cause [ErrClosed] when the Locker begins to close; it has
+// the term's token. Lead resigns when lead returns, and then
 //
 //   - returns nil if lead returned nil while it led;
 //   - campaigns again if lead returned an error or the leadership was lost, after a pause
-//     of 100 ms, twice as long after each such term, 10 s at most. A term that has lasted
-//     for longer than the pause begins again with the shortest, and so does a campaign of
-//     more than 10 s;
+//     of 100 ms, which doubles after each such term, up to 10 s. After a term that was
+//     longer than the pause, or a campaign and term of more than 10 s, it is 100 ms again;
 //   - returns an error once ctx ends, the Locker is closed, or the policy can't be right
 //     ([ErrInvalid]); also if it meets something else at the key ([ErrConflict]), such as a
 //     lock of another kind, or a deadlock ([ErrDeadlock]).
 //
-// An engine that can't be reached is asked again likewise. lead must return when its
-// context ends. If p has Try, or a Wait that is over, Lead returns [ErrNotAcquired].
+// An engine that can't be reached is asked again after the same pauses. lead must return when
+// its context ends. If p has Try, Wait or Queue, Lead may also return [ErrNotAcquired].
 func (l *Locker) Lead(ctx context.Context, p *Policy, key string, lead func(ctx context.Context) error) error {
 	if p == nil || !p.Leader {
 		return l.reject(ctx, &Policy{}, key, l.nowIfObserved(), invalidf("Lead needs a Policy with Leader"))
@@ -91,8 +90,8 @@ func permanent(err error) bool {
 // Leader returns who leads under key, of the locks that p names, or nil if nobody does. It
 // asks the engine and takes no lock. What it returns may be over by the time that it is
 // read: nobody may act as the leader because of it. An engine without a clock (etcd, Consul,
-// ZooKeeper) can't tell that a leader has died: it is named until a ttl after l saw its last
-// renewal, or first asked.
+// ZooKeeper) can't tell that a leader has died: Leader names it until a ttl after l saw its
+// last renewal, or first asked.
 func (l *Locker) Leader(ctx context.Context, p *Policy, key string) (*Leadership, error) {
 	if p == nil || !p.Leader {
 		return nil, &Error{Op: "view", Key: key, Err: invalidf("Leader needs a Policy with Leader")}

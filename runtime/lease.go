@@ -11,21 +11,21 @@ import (
 // watchdog see it.
 type heldLease struct {
 	driver.Lease
-	provisional driver.ProvisionalLease // the same, or nil
-	acquisition driver.Acquisition      // its address is handed on
+	provisional driver.ProvisionalLease // the Lease, if it is one, or nil
+	acquisition driver.Acquisition      // the backend gets its address
 	entry       *entry
 	holder      atomic.Pointer[hold]
 
 	delay           time.Duration // of the policy
 	sticky          stickyLease
 	handOnUntil     driver.Instant // until then it may go to the next in the queue
-	yieldAfter      driver.Instant // and until then if another process wants it
+	yieldAfter      driver.Instant // the same if another process wants it
 	token, tokenEnd uint64         // the next fencing token, and the first one after the block
 	releasing       releaseContext // of its one release
 
 	sharers map[*hold]struct{} // those that share it with its holder, because they read
 
-	completed  atomic.Bool // of AcquireOnce: the release, which has begun, records its tick
+	completed  atomic.Bool // of AcquireOnce: the release has begun, and records the tick
 	downgraded atomic.Bool // it was a writer's, and is a reader's now
 
 	// For the watchdog, guarded by the shard's mutex.
@@ -54,7 +54,7 @@ func (lk *heldLease) init(lease driver.Lease, e *entry, tenure time.Duration, p 
 	// lease that came late is renewed at once.
 	term := lk.term()
 	ahead := lk.ends().Sub(now)
-	sent := now.Add(min(ahead-term, 0)) // now if it was renewed between the two
+	sent := now.Add(min(ahead-term, 0)) // a renewal may have come between term and ends
 	lk.handOnUntil, lk.yieldAfter = sent.Add(tenure), sent.Add(min(tenure, wantedTenure))
 	after := max(lk.renewalIn(now), 0)
 	lk.dueAtGrant = after == 0

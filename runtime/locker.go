@@ -25,7 +25,7 @@ type Backend = driver.Backend
 type Locker struct {
 	id       string // a random UUID; with a number behind it, the ID of an acquisition
 	own      driver.Backend
-	backends map[string]driver.Backend // by name; "" is the own
+	backends map[string]driver.Backend // by name; "" is own
 	handOff  time.Duration
 	name     string
 	observer Observer // or nil
@@ -37,11 +37,11 @@ type Locker struct {
 	shards        [shards]shard
 	seed          maphash.Seed  // by which a key finds its shard
 	numbers       atomic.Uint64 // drawn for IDs
-	waiters       sync.Pool     // of *waiter: each takes its turn, or leaves the queue, before it goes back
+	waiters       sync.Pool     // of *waiter; none that goes back is in a queue, or has a turn to take
 	watchdog      watchdog
 	outages       outages
 	cleanup       cleanup
-	registrations map[string]*registration // by the backend's name, at the engines that keep who their Lockers are
+	registrations map[string]*registration // by the backend's name, where the engine can store them
 	waits         *nestedWaits             // of the process
 	notes         *noteWork
 
@@ -49,7 +49,7 @@ type Locker struct {
 	forced     atomic.Bool        // Close has waited long enough: nothing is held any more
 	openCtx    context.Context    // ends when Close begins: whoever waits at a backend gives up
 	beginClose context.CancelFunc // of openCtx
-	idle       chan struct{}      // has room for one: a shard has nothing active any more, after closing
+	idle       chan struct{}      // has room for one: tells Close that a shard has nothing active any more
 	done       chan struct{}      // closed when Close has returned
 
 	unclosed runtime.Cleanup // tells the Observer of a Locker that nobody closed
@@ -109,9 +109,9 @@ func (l *Locker) Do(ctx context.Context, p *Policy, key string, fn func(ctx cont
 	return fn(ctx)
 }
 
-// admit counts an acquire in, which Close waits for, unless the Locker is closed or ctx has
-// ended. Each admitted one must call leave once, when it failed or was released. A re-entry
-// is not counted: the hold that it enters is.
+// admit counts an acquire, so that Close waits for it. It fails if the Locker is closed or ctx
+// has ended. leave must follow once: when the acquire has failed, or its hold is released. A
+// re-entry is not counted: the hold that it enters is.
 func (l *Locker) admit(ctx context.Context, key string) (*shard, error) {
 	if ctx.Err() != nil {
 		return nil, ctxEnded(ctx)
@@ -125,8 +125,8 @@ func (l *Locker) admit(ctx context.Context, key string) (*shard, error) {
 	return s, nil
 }
 
-// leave counts an acquire or a hold out. A Close that waits looks after the last one of
-// each shard.
+// leave ends the count of an acquire or a hold. The last one of a shard wakes a Close that
+// waits.
 func (l *Locker) leave(s *shard) {
 	if s.active.Add(-1) == 0 && l.closed.Load() {
 		select {

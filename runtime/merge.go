@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 )
 
-// Merger has calls that wait for one key in one process share a section: one lock, one
+// Merger lets calls that wait for one key in one process share a section: one lock, and one
 // call of a method that takes many requests, such as one database transaction for 64
 // orders (flat combining: Hendler, Incze, Shavit and Tzafrir, 2010). Make it with
 // [NewMerger]; it may be used by any number of goroutines.
@@ -39,14 +39,14 @@ type mergeCall[Req, Res any] struct {
 	req    Req
 	res    Res
 	err    error
-	done   chan struct{} // closed when res and err are there
+	done   chan struct{} // closed when res and err are set
 }
 
 // EachError is what a method that is merged may return in place of one error for all: it
 // has an entry for each request, nil for those that went well.
 type EachError []error
 
-// Error joins the errors that there are.
+// Error joins the errors that are not nil.
 func (e EachError) Error() string {
 	if err := errors.Join(e...); err != nil {
 		return err.Error()
@@ -65,7 +65,7 @@ func (e EachError) Unwrap() []error {
 	return all
 }
 
-// PanicError is what each caller of a merged section gets whose method panicked.
+// PanicError is the error of each caller of a merged section whose method panicked.
 type PanicError struct {
 	Value any    // that the method panicked with; nil for runtime.Goexit
 	Stack []byte // of the goroutine that panicked
@@ -79,7 +79,7 @@ func (e *PanicError) Error() string {
 	return fmt.Sprintf("the merged method panicked: %v", e.Value)
 }
 
-// NewMerger returns a Merger of at most so many requests in a section, which is taken
+// NewMerger returns a Merger whose sections have up to most requests, and take the lock
 // under p. It panics if l or p is nil or most is less than 2. If p has Read, Permits, Once,
 // Leader, Try, Reentrant or Skip, Do returns [ErrInvalid].
 func NewMerger[Req, Res any](l *Locker, p *Policy, most int) *Merger[Req, Res] {
@@ -97,15 +97,16 @@ func NewMerger[Req, Res any](l *Locker, p *Policy, most int) *Merger[Req, Res] {
 //
 // batch is called once for each section, with the lock held, on a goroutine of the Merger.
 // All calls for a key must pass a batch that does the same. Its requests are in the order
-// of their calls. It returns a result for each, in their order; an error that is for all of
+// of their calls. It returns a result for each, in their order, and nil, an error for all of
 // them, or an [EachError]. If the lock was lost, each call gets an error that wraps
 // [ErrLost] beside its own. If batch panics, each gets a [PanicError].
 //
 // The context of batch has the values of the first caller's (its trace, its user), the
 // token of the section, and no caller's deadline or cancellation: it ends when the lock is
-// lost, or when all callers have gone. Do under a lock of the same key is [ErrDeadlock]. So
-// may Do be under other locks, until its section begins. A batch that waits for a lock which
-// one of its callers holds is not noticed: it waits until all of them have gone.
+// lost, or when all callers have gone. Do under a lock on the same key returns [ErrDeadlock].
+// So does Do under other locks if it is in a deadlock before its section begins. If a batch
+// waits for a lock that one of its callers holds, nobody notices: it waits until all callers
+// have gone.
 func (m *Merger[Req, Res]) Do(ctx context.Context, key string, req Req, batch func(context.Context, []Req) ([]Res, error)) (res Res, err error) {
 	l := m.locker
 	outer := owned(ctx)
@@ -138,8 +139,8 @@ func (m *Merger[Req, Res]) Do(ctx context.Context, key string, req Req, batch fu
 	return c.res, c.err
 }
 
-// join puts c in the queue of key, and has a section asked for if none is. It reports false
-// if too many wait.
+// join puts c in the queue of key, and starts a section if none is being acquired. It reports
+// false if too many wait.
 func (m *Merger[Req, Res]) join(key string, c *mergeCall[Req, Res], batch func(context.Context, []Req) ([]Res, error)) (q *mergeQueue[Req, Res], ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -158,14 +159,14 @@ func (m *Merger[Req, Res]) join(key string, c *mergeCall[Req, Res], batch func(c
 	return q, true
 }
 
-// startSectionLocked begins to acquire the next section of q, for those that wait.
+// startSectionLocked begins to acquire the next section of q, for the calls that wait.
 func (m *Merger[Req, Res]) startSectionLocked(key string, q *mergeQueue[Req, Res], batch func(context.Context, []Req) ([]Res, error)) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(q.waiting[0].ctx))
 	q.cancel = cancel
 	go m.section(ctx, cancel, key, q, batch)
 }
 
-// leave takes c out of the queue, and reports whether it was there still.
+// leave takes c out of the queue, and reports whether it was still there.
 func (m *Merger[Req, Res]) leave(q *mergeQueue[Req, Res], c *mergeCall[Req, Res]) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -180,12 +181,12 @@ func (m *Merger[Req, Res]) leave(q *mergeQueue[Req, Res], c *mergeCall[Req, Res]
 	return true
 }
 
-// section acquires the lock, and calls batch for those that wait by then.
+// section acquires the lock, and calls batch for the calls that wait by then.
 func (m *Merger[Req, Res]) section(ctx context.Context, cancel context.CancelFunc, key string, q *mergeQueue[Req, Res], batch func(context.Context, []Req) ([]Res, error)) {
 	defer cancel()
 	ctx, held, err := m.locker.Acquire(ctx, &m.locked, key)
 	most := m.most
-	if err != nil { // for all of them
+	if err != nil { // all of them get it
 		most = math.MaxInt
 	}
 	calls := m.takeCalls(ctx, key, q, most, batch)
@@ -211,14 +212,14 @@ func (m *Merger[Req, Res]) section(ctx context.Context, cancel context.CancelFun
 	}
 }
 
-// takeCalls takes the first of those that wait out of the queue, for the section under ctx. If ctx
-// has ended it takes none: its callers have gone, or the lock is lost. For those that are left in
-// the queue it starts the next section.
+// takeCalls takes the first calls, up to most, out of the queue, for the section under ctx. If ctx
+// has ended it takes none: the callers have gone, or the lock is lost. It starts the next section
+// for the calls that are left in the queue.
 func (m *Merger[Req, Res]) takeCalls(ctx context.Context, key string, q *mergeQueue[Req, Res], most int, batch func(context.Context, []Req) ([]Res, error)) (calls []*mergeCall[Req, Res]) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := min(most, len(q.waiting))
-	if ctx.Err() != nil { // leave cancels it under the mutex
+	if ctx.Err() != nil { // leave cancels ctx under the mutex
 		n = 0
 	}
 	calls, q.waiting = slices.Clone(q.waiting[:n]), slices.Delete(q.waiting, 0, n)
@@ -266,7 +267,7 @@ func (m *Merger[Req, Res]) run(ctx context.Context, held *Hold, calls []*mergeCa
 	finished = true
 }
 
-// resultOf is what the i-th of n requests gets of what the method returned for all.
+// resultOf returns the result of the i-th of n requests, from what the method returned for all.
 func resultOf[Res any](results []Res, err error, i, n int) (res Res, _ error) {
 	var each EachError
 	if isEach := errors.As(err, &each); isEach && len(each) != n {

@@ -42,7 +42,7 @@ func (c *methodContext) started() context.Context {
 	defer c.mu.Unlock()
 	switch {
 	case c.inner != nil:
-	case c.cause != nil: // before whatever may have ended the caller's since
+	case c.cause != nil: // which stays the cause if the caller's context has ended since
 		c.inner, c.cancel = context.WithCancelCause(context.WithoutCancel(c.caller))
 		c.cancel(c.cause)
 	default:

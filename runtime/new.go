@@ -74,6 +74,6 @@ func New(b Backend, opts *Options) *Locker {
 	return l
 }
 
-// DefaultHandOff is how long one process hands a lease from goroutine to
-// goroutine before others get their turn, unless [Options] says otherwise.
+// DefaultHandOff is how long, by default, one process hands a lease from goroutine to
+// goroutine before other processes get their turn.
 const DefaultHandOff = 20 * time.Millisecond

@@ -18,19 +18,18 @@ type Observer interface {
 	Observe(ctx context.Context, e Event)
 }
 
-// HoldObserver is an [Observer] that gives the guarded method a context of its own, for a
-// span that what the method does stands under.
+// HoldObserver is an [Observer] that gives the guarded method a context of its own, for
+// example one with the span of the hold.
 type HoldObserver interface {
 	Observer
 
-	// BeginHold returns the context that the method of a hold runs under, which must be
-	// derived from ctx. It is called after the hold's Acquired or HandedOff, which e is,
-	// and not for a re-entry, nor for the hold that a [Cond.Wait] takes again, which has the
-	// context of the one that it gave up. Lost or Released, one of the two, follows with the
-	// context that BeginHold returned (Lost of a lock that was lost meanwhile with
-	// [context.Background]), and so do Renewed and RenewalFailed. Of several locks that one
-	// call takes, each gets the context of the one before it, and all of them hear the
-	// context of the last.
+	// BeginHold returns the context that the method of a hold runs under. It must be derived
+	// from ctx. BeginHold is called after the hold's Acquired or HandedOff, and e is that event.
+	// It is not called for a re-entry, nor when [Cond.Wait] takes its lock again: the context
+	// stays. Renewed, RenewalFailed and at last Lost or Released come with the returned context,
+	// or with [context.Background] if they come before BeginHold has returned. When one call
+	// takes several locks, ctx is the context that BeginHold returned for the lock before, and
+	// the events of all locks come with the last context.
 	BeginHold(ctx context.Context, e Event) context.Context
 }
 
@@ -42,13 +41,13 @@ type Event struct {
 	// for the labels of a metric. It must not be written to.
 	Policy *Policy
 
-	// Key is the lock's own key. There is one for each voucher, so it is fit
-	// for a log line and not for a label.
+	// Key is the lock's key. There may be very many, so it is fit for a log
+	// line and not for a label.
 	Key string
 
 	Token    uint64        // the fencing token; 0 where nothing was held
-	Duration time.Duration // what it counts is said at the kind
-	Err      error         // why, where something failed
+	Duration time.Duration // of what, the kind says
+	Err      error         // why, if something failed
 }
 
 // EventKind says what happened.
@@ -76,8 +75,8 @@ const (
 	// Renewed: the engine extended a lease. Duration is how long its answer took.
 	Renewed
 	// RenewalFailed: a renewal had no answer or was refused, as Err says; it
-	// will be tried again. Duration is how long that took. It is told once, until
-	// a renewal of the lease succeeds.
+	// will be tried again. Duration is how long that took. It is told once for each
+	// lease, and once more only after a renewal has succeeded.
 	RenewalFailed
 	// Lost: a lock was lost while its method ran, or just before, as Err says.
 	// Duration is how long it had been held.
@@ -87,7 +86,7 @@ const (
 	// background.
 	Released
 	// OutageBegan: no lease at the backend that Policy.Backend names could be
-	// renewed, as Err says. It is told once until it has ended. Only Policy.Backend and
+	// renewed, as Err says. It is told once for each outage. Only Policy.Backend and
 	// Err are set.
 	OutageBegan
 	// OutageEnded: a lease at that backend was renewed or granted again, the engine answered
@@ -97,15 +96,15 @@ const (
 	// Unclosed: the garbage collector has found a Locker that nobody closed, which leaves
 	// goroutines and connections of its backends behind. Only Err is set.
 	Unclosed
-	// OrderCycle: locks are taken in orders that contradict each other: one of pattern b under
-	// one of a, and elsewhere one of a under one of b. Nobody may have waited yet. Err tells
-	// the orders and where each was seen first. It is told once, also if a third lock around
-	// both keeps the calls apart. See Snapshot.Orders. Orders of other
-	// processes count, as pairs of patterns that contradict each other, where both locks are
-	// at one Backend that is a driver.Noter, as those of this module are; the process that
-	// nests them second reports it, soon after its call, and again after a week.
+	// OrderCycle: locks are taken in orders that contradict each other: pattern b inside of a,
+	// and elsewhere a inside of b. It does not mean that a call has waited. Err tells the
+	// orders and where each was seen first. It is told once, also if a third lock around both
+	// keeps the calls apart. See Snapshot.Orders. The orders of other processes count if both
+	// locks are at one Backend that is a driver.Noter, as those of this module are; of these,
+	// only pairs are found. The process that nests them second reports it, soon after its
+	// call, and again after a week.
 	OrderCycle
-	// PermitsDiffer: a call could not have a permit at once, while a holder went by another
+	// PermitsDiffer: a call did not get its permits at once, and a holder's policy has another
 	// number of permits, for example while a deployment changes Policy.Permits. Until that
 	// holder has gone the smaller number counts. Err tells both.
 	PermitsDiffer
@@ -138,10 +137,10 @@ func (k EventKind) String() string {
 	return eventNames[k]
 }
 
-// NewLogObserver returns an [Observer] that writes to logger: what is lost or
-// goes on in the background, and a Locker that nobody closed, as a warning, what was
-// rejected as information, all else for debugging. A line has what is known of the event:
-// method, pattern, backend, key, duration, token and error.
+// NewLogObserver returns an [Observer] that writes to logger: Lost, OutageBegan, OutageEnded,
+// Unclosed, OrderCycle, PermitsDiffer and a Released with an error at the level Warn, Rejected
+// at Info, all else at Debug. A line has what is known of the event: method, pattern, backend,
+// key, duration, token and error.
 func NewLogObserver(logger *slog.Logger) Observer { return logObserver{logger} }
 
 type logObserver struct{ logger *slog.Logger }
@@ -204,7 +203,7 @@ func (l *Locker) reject(ctx context.Context, p *Policy, key string, called time.
 	return err
 }
 
-// observeHold says that h began, in a call made at called.
+// observeHold tells the Observer that h began, in a call made at called.
 func (l *Locker) observeHold(ctx context.Context, h *hold, called time.Time) {
 	if h.waited {
 		l.observeEntry(ctx, Waited, h.policy, h, called)
@@ -220,8 +219,8 @@ func (h *hold) beganBy() EventKind {
 	return Acquired
 }
 
-// methodCaller returns the context that stands for the caller's in that of the method
-// which h guards.
+// methodCaller returns what the context of h's method is derived from: ctx, which is the
+// caller's, or what a HoldObserver made of it.
 func (l *Locker) methodCaller(ctx context.Context, h *hold) context.Context {
 	o, ok := l.observer.(HoldObserver)
 	if !ok {
@@ -230,7 +229,7 @@ func (l *Locker) methodCaller(ctx context.Context, h *hold) context.Context {
 	return o.BeginHold(ctx, Event{Kind: h.beganBy(), Policy: h.policy, Key: h.entry.id.key, Token: h.token})
 }
 
-// observeEntry says how a call under p, made at called, came to h.
+// observeEntry tells the Observer how a call under p, made at called, got h.
 func (l *Locker) observeEntry(ctx context.Context, kind EventKind, p *Policy, h *hold, called time.Time) {
 	if l.observer == nil {
 		return
@@ -244,8 +243,8 @@ func (l *Locker) observeOutage(kind EventKind, backend string, d time.Duration, 
 	}
 }
 
-// observeWaiting notes that the call under ctx, which h is for, queues for key.
-// The Observer hears it once.
+// observeWaiting notes that the call under ctx, which h is for, waits for key.
+// It tells the Observer once.
 func (h *hold) observeWaiting(ctx context.Context, key string) {
 	if h.waited {
 		return
@@ -256,8 +255,8 @@ func (h *hold) observeWaiting(ctx context.Context, key string) {
 	}
 }
 
-// observePermits tells of err, by which the first attempt of h was refused, that a holder
-// goes by another number of permits.
+// observePermits tells the Observer if err, the refusal of h's first attempt, says that a
+// holder has another number of permits.
 func (h *hold) observePermits(ctx context.Context, key string, err error) {
 	if h.policy.Permits == 0 || h.locker.observer == nil {
 		return
@@ -268,7 +267,7 @@ func (h *hold) observePermits(ctx context.Context, key string, err error) {
 	}
 }
 
-// observe says what came of h; d is what the kind counts.
+// observe tells the Observer what became of h. d is the Duration that kind has.
 func (h *hold) observe(kind EventKind, d time.Duration, err error) {
 	if h.hidesFromObserver(kind) {
 		return

@@ -11,8 +11,8 @@ import (
 // maxTick is the length of the longest tick, in bytes.
 const maxTick = 200
 
-// AcquireOnce is [Locker.Acquire] for a job that is to run once for each planned tick, on
-// whatever process comes first: p has Once set, and tick names the run, such as the day of
+// AcquireOnce is [Locker.Acquire] for a job that is to run once for each planned tick, in
+// the process that comes first: p has Once set, and tick names the run, such as the day of
 // a nightly job. While another process runs the key, for this tick or another, the call
 // waits as p says. It returns an error that wraps [ErrDone] if the tick was completed
 // before or meanwhile.
@@ -20,9 +20,9 @@ const maxTick = 200
 // A run is completed by [Hold.Complete] before the release. One that was not, because the
 // method failed, panicked or lost the lock, or its process died, may be run again, by
 // whoever asks next. The engine remembers the 256 ticks of a key that were completed last,
-// or as many as have 10,000 bytes, for 40 days after the last of them (on etcd, Consul and
-// ZooKeeper for good): plan no tick again that is older, and take no mutex on the key, which
-// would be [ErrConflict]. No clock of a client counts.
+// or as many as fit into 10,000 bytes, for 40 days after the last of them (on etcd, Consul and
+// ZooKeeper for good): don't run an older tick again. A mutex on the key would get
+// [ErrConflict]. No clock of a client counts.
 func (l *Locker) AcquireOnce(ctx context.Context, p *Policy, key, tick string) (context.Context, *Hold, error) {
 	if p == nil {
 		p = &Policy{}
@@ -53,8 +53,8 @@ func (l *Locker) AcquireOnce(ctx context.Context, p *Policy, key, tick string) (
 // If the lock was lost before Release, the tick is not completed, and Release says
 // [ErrLost]. A release that has no answer goes on in the background, and so does the
 // completion, though Release returns no error. If the engine is away until the lease has
-// ended, the tick may not be completed. With Policy.AtLeast the release is when that is over:
-// if the lock is lost before, as the process dies, the tick is not completed.
+// ended, the tick may not be completed. With Policy.AtLeast the release comes when that time is
+// over: if the lock is lost before, as when the process dies, the tick is not completed.
 func (h *Hold) Complete() {
 	if h != nil && h.holds == nil && h.parent == nil {
 		h.frame.hold().done = true

@@ -18,9 +18,9 @@ type Options struct {
 	// the lease.
 	HandOff time.Duration
 
-	// Name is what Leader tells about this process while it leads, and what an engine that
-	// keeps who its Lockers are tells about who holds a lock (lockctl). Empty is the host's
-	// name and the process's number, "host:4711".
+	// Name is the name of this process: [Locker.Leader] returns it while the process leads, and
+	// lockctl shows it beside the locks that the process holds. Empty is the host's name and the
+	// process's number, "host:4711".
 	Name string
 
 	// TTL and Wait are for policies that say nothing of their own: how long a lease is, and
@@ -67,8 +67,8 @@ func (o *Options) mustValidate() map[string]Override {
 // queues reports whether a Wait counts for p.
 func (p *Policy) queues() bool { return !p.Try && !p.Leader && !p.merges }
 
-// complete returns p as the Locker's Options override it, and with their defaults where p
-// says nothing.
+// complete returns p with the overrides of the Locker's Options, and with their defaults where
+// p says nothing.
 func (l *Locker) complete(p *Policy) *Policy {
 	if p == nil {
 		p = defaultPolicy
@@ -87,6 +87,6 @@ func (l *Locker) complete(p *Policy) *Policy {
 	if full == *p {
 		return p
 	}
-	changed := full // p as it is costs no allocation
+	changed := full // full itself does not escape: to return p costs no allocation
 	return &changed
 }

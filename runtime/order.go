@@ -16,7 +16,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// maxOrders bounds what patterns made at run time, one for each key, can cost.
+// maxOrders bounds the memory for orders if patterns are made at run time, one for each key.
 const maxOrders = 1000
 
 // Order is an order in which a Locker was asked for locks of two patterns: for one of Inner
@@ -33,7 +33,7 @@ type Order struct {
 // orderID names an order.
 type orderID struct{ outer, inner class }
 
-// class is what locks of one pattern are.
+// class is the locks of one pattern at one backend.
 type class struct{ pattern, backend string }
 
 func (c class) String() string {
@@ -43,7 +43,7 @@ func (c class) String() string {
 	return c.pattern + " at " + c.backend
 }
 
-// order is one that was seen.
+// order is an order that was seen.
 type order struct {
 	id    orderID
 	count atomic.Uint64
@@ -51,11 +51,11 @@ type order struct {
 	cycle atomic.Bool
 }
 
-// orders are those that a Locker has seen. The map is never written to, so that a lookup takes
-// no mutex; each new order replaces it.
+// orders are the orders that a Locker has seen. A lookup takes no mutex: the map is never written
+// to, and each new order replaces it.
 type orders struct {
 	seen atomic.Pointer[map[orderID]*order]
-	mu   sync.Mutex // guards the replacing
+	mu   sync.Mutex // guards the replacement of the map
 }
 
 // noteOrders notes that a call whose chain is outer asks for key under p.
@@ -91,8 +91,8 @@ func (l *Locker) tellCycle(ctx context.Context, p *Policy, key string, cycle err
 	}
 }
 
-// add adds an order. It returns that if it is new, and an error that describes the cycle which it
-// closes. A pattern nested in itself closes none: its keys may have an order of their own.
+// add adds an order. It returns fresh if the order is new, and cycle, which describes it, if the order
+// closes one. A pattern nested in itself closes none: its keys may have an order of their own.
 func (o *orders) add(id orderID) (fresh *order, cycle error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -137,7 +137,7 @@ func pathOf(all map[orderID]*order, from, to class, visited map[class]bool) []*o
 	return nil
 }
 
-// orderCycleError says what is wrong with orders that lead back to where they began.
+// orderCycleError marks the orders of a cycle, and describes it.
 func orderCycleError(cycle []*order) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "locks are taken in orders that contradict each other, so that calls may come to wait for each other: %v", cycle[0].id.outer)
@@ -186,22 +186,22 @@ func (o *orders) list() (all []Order) {
 }
 
 const (
-	orderNoteTTL = 7 * 24 * time.Hour // that a note on an order lasts
+	orderNoteTTL = 7 * 24 * time.Hour // how long a note on an order lasts
 	maxNoteStack = 2000               // bytes of a stack in a note
 )
 
-// orderNote is what a process tells others of an order: a note at the engine that has a name
-// made of both patterns. A process that adds an order which is new there looks for the opposite one.
-// So two services that take locks in opposite orders are told so, once, when the second does it
-// first.
+// orderNote is what a process tells others of an order: a note at the engine whose name has both
+// patterns. A process that puts a note which is new there looks for the opposite one. So of two
+// services that take locks in opposite orders, the second one reports it when it does so for the
+// first time.
 type orderNote struct {
 	By    string    `json:"by"`
 	Stack string    `json:"stack"`
 	At    time.Time `json:"at"`
 }
 
-// shareOrder has others know an order that is new here: of a lock under p inside of held, for
-// key. It does not block.
+// shareOrder tells other processes an order that is new here: a lock on key under p, inside of
+// held. It does not block.
 func (l *Locker) shareOrder(ctx context.Context, held *hold, p *Policy, key string, fresh *order) {
 	b := l.backend(p.Backend)
 	engine, ok := b.(driver.Noter)
@@ -241,7 +241,7 @@ func (l *Locker) exchange(ctx context.Context, engine driver.Noter, fresh *order
 	return &order{id: orderID{inner, outer}, stack: "\tin " + back.By + "\n" + back.Stack}
 }
 
-// orderName names the note on an order. Backends have names of their own in each process.
+// orderName names the note on an order. It has no backend's name: each process has its own.
 func (l *Locker) orderName(outer, inner class) string {
 	return "order/" + l.prefix + outer.pattern + " > " + inner.pattern
 }

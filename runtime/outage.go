@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// outages are the backends at which renewals fail. The Observer hears when one begins and when
-// it ends, in this order, from one goroutine at a time, which has no mutex: an Observer that
-// takes its time holds nobody else up.
+// outages are the backends at which renewals fail. The Observer hears when an outage begins and
+// when it ends, in this order, from one goroutine at a time. That holds no mutex, so that a slow
+// Observer delays nobody else.
 type outages struct {
 	any        atomic.Bool // there is one: a grant needs no mutex to see that there is none
 	mu         sync.Mutex  // guards the rest
@@ -19,7 +19,7 @@ type outages struct {
 	delivering bool // a goroutine tells the Observer what is pending
 }
 
-// unlockAndDeliver unlocks o.mu and has the Observer told, by tell, after what is pending.
+// unlockAndDeliver unlocks o.mu. tell, which tells the Observer, is called after what is pending.
 func (o *outages) unlockAndDeliver(tell func()) {
 	o.pending = append(o.pending, tell)
 	if o.delivering {

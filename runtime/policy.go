@@ -76,9 +76,9 @@ type Policy struct {
 	//
 	// A process that dies, or hangs, while it keeps the lease costs others up to Sticky, or
 	// TTL if that is less. So the lease is no longer than that at first, and is renewed to
-	// the whole TTL for a hold that lasts longer than a third of it. Make Sticky many times a
-	// round trip to the engine: a lease that is too short for that is not kept. After ten
-	// times Sticky the lease goes back once in any case.
+	// the whole TTL for a hold that lasts longer than a third of it. Make Sticky much longer
+	// than a round trip to the engine: a lease that is too short for that is not kept. After
+	// ten times Sticky the lease goes back in any case.
 	Sticky time.Duration
 
 	// Skip has a generated wrapper, and [Locker.Do], return no error where the method
@@ -230,7 +230,7 @@ func (p *Policy) kind() driver.Kind {
 	return 0
 }
 
-// mode is what a Backend is asked for.
+// mode is p's kind of lock as a Backend is asked for it.
 func (p *Policy) mode() driver.Mode {
 	m := driver.Mode{Kind: p.kind(), Tick: p.tick, Name: p.name}
 	if m.Kind == driver.Permits {
@@ -243,8 +243,8 @@ func invalidf(format string, args ...any) error {
 	return because(ErrInvalid, fmt.Errorf(format, args...))
 }
 
-// waitEnd returns when a wait under p ends that begins now: the zero time if
-// the context alone ends it.
+// waitEnd returns when a wait that begins now ends by p: the zero time if only
+// the context ends it.
 func (l *Locker) waitEnd(p *Policy) time.Time {
 	if p.Wait <= 0 {
 		return time.Time{}
@@ -252,7 +252,7 @@ func (l *Locker) waitEnd(p *Policy) time.Time {
 	return time.Now().Add(p.Wait)
 }
 
-// timerAt returns a channel that gets a value when a wait is over that ends at end.
+// timerAt returns a channel that gets a value at end; for the zero time, nil.
 func timerAt(end time.Time) <-chan time.Time {
 	if end.IsZero() {
 		return nil

@@ -48,7 +48,7 @@ func (l *Locker) shard(key string) *shard {
 // for the key at the backend: the one that state says is busy with it. All
 // others wait in its queue.
 //
-// The shard's mutex guards all but subscription, placed and answer, which belong to the
+// The shard's mutex guards all but subscription, placed and refusal, which belong to the
 // goroutine that is busy with the key.
 type entry struct {
 	id      entryID
@@ -102,8 +102,8 @@ const (
 // errHeld is the cause of a Try that found the key held inside this process.
 var errHeld error = &driver.HeldError{}
 
-// errHeldHere is errHeld where another call of this process holds the key: maybe the one that made
-// this one with a context of its own.
+// errHeldHere is errHeld where another call of this process holds the key: maybe the caller of this
+// call, which did not pass its context on.
 var errHeldHere error = &driver.HeldError{Holder: "another call of this process"}
 
 // take returns a hold on key: at once, by competing at the backend, or after
@@ -126,7 +126,7 @@ func (l *Locker) take(ctx context.Context, outer *frame, s *shard, p *Policy, ke
 			s.mu.Unlock()
 			return l.compete(ctx, e, h, end, &fresh.lease)
 		}
-		if e.id.kind == driver.Read && e.state == held && p.shares() { // slotLocked has found it to be one to share
+		if e.id.kind == driver.Read && e.state == held && p.shares() { // slotLocked chose it because its lease can be shared
 			e.joinLocked(h, driver.Now())
 			s.mu.Unlock()
 			return h, nil
@@ -138,13 +138,13 @@ func (l *Locker) take(ctx context.Context, outer *frame, s *shard, p *Policy, ke
 		}
 		w := l.waiters.Get().(*waiter)
 		w.hold, w.since = h, monotonic()
-		if e.state == busy && e.competing == nil { // with a first request, whose time nobody has read
+		if e.state == busy && e.competing == nil { // with a first attempt, which does not read the time
 			e.noteRequestLocked()
 		}
 		e.pushLocked(w)
 		s.mu.Unlock()
 		if back != nil {
-			_ = l.free(endedContext, back, time.Now()) // which does not wait for the engine
+			_ = l.free(endedContext, back, time.Now()) // does not wait for the engine
 		}
 		waited, h.queued = true, true
 		turn, given, err := l.awaitTurn(ctx, outer, e, w, end)
@@ -166,8 +166,8 @@ func (l *Locker) take(ctx context.Context, outer *frame, s *shard, p *Policy, ke
 	}
 }
 
-// entryLocked returns the entry that a call under p competes for, or waits for. fresh is
-// not nil if it is new: then the caller is busy with it.
+// entryLocked returns the entry that a call under p competes for, or waits for. If the entry
+// is new, fresh is not nil, and the caller is busy with it.
 func (s *shard) entryLocked(id entryID, p *Policy, l *Locker) (e *entry, fresh *newEntry) {
 	var g *group
 	if id.kind = p.kind(); id.kind != 0 {
@@ -190,8 +190,8 @@ func (s *shard) entryLocked(id entryID, p *Policy, l *Locker) (e *entry, fresh *
 	return e, fresh
 }
 
-// admitLocked returns why the call that h is for may not wait for e, or nil. Of a fair
-// lock, and of a tick, each call has an entry of its own, and all of them but one will wait.
+// admitLocked returns why the call that h is for may not wait for e, or nil. For a fair lock or
+// a tick each call has an entry of its own, and all of them but one will wait.
 func (e *entry) admitLocked(h *hold, fresh bool) error {
 	p := h.policy
 	shares := e.id.kind == driver.Read && e.state == held && p.shares()
@@ -212,16 +212,16 @@ func (e *entry) admitLocked(h *hold, fresh bool) error {
 }
 
 // awaitTurn waits in the queue of e. It returns the entry that w was given, and takes w back.
-// Without an Observer, a trace or other locks it calls await alone: a hand-off is so short that
-// the rest would show.
+// Without an Observer, a trace or other locks it calls await alone: hand-offs are so short that
+// awaitSeen would slow them down.
 func (l *Locker) awaitTurn(ctx context.Context, outer *frame, e *entry, w *waiter, end time.Time) (t turn, given *entry, err error) {
 	if l.observer != nil || outer != nil || trace.IsEnabled() {
 		t, err = l.awaitSeen(ctx, e, w, end)
 	} else {
 		t, err = l.await(ctx, e, w, end)
 	}
-	// After a pause of the process the watchdog may not have run yet. A sleep of the machine,
-	// which this clock leaves out, is found by the watchdog, as one a moment later is.
+	// After a pause of the process the watchdog may not have run yet. This clock leaves out a
+	// sleep of the machine, which the watchdog finds.
 	if err == nil && t == granted && monotonic()-w.since >= w.left {
 		t = stale
 	}
@@ -234,7 +234,7 @@ func (l *Locker) awaitTurn(ctx context.Context, outer *frame, e *entry, w *waite
 	return t, given, err
 }
 
-// awaitSeen is await, told to the Observer, the tracer and the search for deadlocks.
+// awaitSeen is await with the Observer, the tracer and the search for deadlocks.
 func (l *Locker) awaitSeen(ctx context.Context, e *entry, w *waiter, end time.Time) (turn, error) {
 	h := w.hold
 	h.observeWaiting(ctx, e.id.key)
@@ -248,7 +248,7 @@ func (l *Locker) awaitSeen(ctx context.Context, e *entry, w *waiter, end time.Ti
 }
 
 // await waits in the queue. A waiter that gives up has left the queue on return. If
-// it was given its turn at that moment, await has passed the turn on.
+// it gets its turn at that moment, await passes the turn on.
 func (l *Locker) await(ctx context.Context, e *entry, w *waiter, end time.Time) (turn, error) {
 	var err error
 	select {

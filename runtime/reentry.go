@@ -18,17 +18,17 @@ import (
 type frame struct {
 	current atomic.Pointer[hold] // another one after each Cond.Wait
 	outer   *frame               // what the caller's context owned
-	ctx     *ownedContext        // of the call; of an AcquireAll only the innermost frame has one
-	several bool                 // the innermost of an AcquireAll
+	ctx     *ownedContext        // of the call; in an AcquireAll only the innermost frame has one
+	several bool                 // it is the innermost of an AcquireAll
 	closed  atomic.Bool
 	inner   atomic.Pointer[reentrySlot] // made with the first re-entry
 }
 
 func (f *frame) hold() *hold { return f.current.Load() }
 
-// find returns the innermost frame of the chain that entered this Locker's
-// lock on key, or one that was delegated to this process, or nil if there is none
-// or its call, or one around it, has returned.
+// find returns the innermost frame of the chain that entered l's lock on key, or
+// a delegated lock on it. It returns nil if there is none, or if its call, or one
+// around it, has returned.
 func (f *frame) find(l *Locker, backend, key string) *frame {
 	for ; f != nil; f = f.outer {
 		h := f.hold()
@@ -42,8 +42,8 @@ func (f *frame) find(l *Locker, backend, key string) *frame {
 	return nil
 }
 
-// findAt returns the innermost frame of the chain that entered a lock on key at one
-// of backends, or at any if there are none, or nil.
+// findAt returns the innermost frame of the chain that entered a lock on key, or nil. It
+// looks at the locks of backends; without backends, at all.
 func (f *frame) findAt(key string, backends []string) *frame {
 	for ; f != nil; f = f.outer {
 		id := f.hold().entry.id
@@ -55,7 +55,7 @@ func (f *frame) findAt(key string, backends []string) *frame {
 }
 
 // heldElsewhere reports whether the chain holds the lock on key of b by another Locker
-// than l, so that waiting for it would never end. It does not know that two Backends have
+// than l, so that waiting for it would never end. It can't tell that two Backends are at
 // one engine.
 func (f *frame) heldElsewhere(l *Locker, b driver.Backend, key string) bool {
 	for ; f != nil; f = f.outer {
@@ -77,7 +77,7 @@ func sameBackend(a, b driver.Backend) bool {
 
 // reenter enters the hold of f once more, for a nested call under ctx, which
 // owns outer. It sends nothing. While another re-entry of the same frame runs
-// (a sibling goroutine on the same context), it waits as for a mutex.
+// (by a goroutine with the same context), it waits as for a mutex.
 func (f *frame) reenter(ctx context.Context, outer *frame, p *Policy, end time.Time) (*Hold, error) {
 	if ctx.Err() != nil {
 		return nil, ctxEnded(ctx)
@@ -93,7 +93,7 @@ func (f *frame) reenter(ctx context.Context, outer *frame, p *Policy, end time.T
 		slot.leave()
 		return nil, because(ErrLost, err)
 	}
-	if h := f.hold(); h.lease.downgraded.Load() { // maybe since it was asked above
+	if h := f.hold(); h.lease.downgraded.Load() { // maybe since checkReentry above
 		if err := h.checkReentry(p); err != nil {
 			slot.leave()
 			return nil, err
@@ -117,7 +117,7 @@ func (f *frame) slot() reentrySlot {
 }
 
 // returned reports whether the call of f, or one around it that entered the
-// same hold, has returned. A child that outlived either is inside no lock.
+// same hold, has returned. A nested call that outlives either is inside no lock.
 func (f *frame) returned() bool {
 	for g := f; g != nil; g = g.outer {
 		if g.hold() == f.hold() && g.closed.Load() {
@@ -127,7 +127,7 @@ func (f *frame) returned() bool {
 	return false
 }
 
-// outermost returns the frame by which f's hold was acquired, and is released.
+// outermost returns the frame that acquired f's hold, and releases it.
 func (f *frame) outermost() (first *frame) {
 	for g := f; g != nil; g = g.outer {
 		if g.hold() == f.hold() {
@@ -171,8 +171,8 @@ func (s reentrySlot) enter(ctx context.Context, p *Policy, end time.Time) error 
 
 func (s reentrySlot) leave() { <-s }
 
-// whileHolding adds to err what the call under ctx holds, if it waited in vain. Two calls that take
-// two locks in opposite orders read each other's key there.
+// whileHolding adds to err the locks that the call under ctx holds, if it did not get another. If two
+// calls take two locks in opposite orders, the error of each shows the key that the other waits for.
 func whileHolding(ctx context.Context, err error) error {
 	if !errors.Is(err, ErrNotAcquired) {
 		return err

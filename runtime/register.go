@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	registerAfter   = time.Second // after the first lease: nobody looks up a process that has ended by then
+	registerAfter   = time.Second // after the first lease: a process that ends sooner need not be registered
 	registerEvery   = 20 * time.Second
 	registrationTTL = time.Minute // two tries may fail
 )
 
 // registration tells one engine who this Locker is, so that the owner ID of a lock leads
-// to its process. It is no part of a lock: it begins with the first lease, and what fails
-// is tried again a period later.
+// to its process. No lock depends on it: it begins after the first lease, and if it fails
+// it is tried again a period later.
 type registration struct {
 	engine  driver.Noter
 	name    string
@@ -31,8 +31,8 @@ type registration struct {
 	known   bool        // the engine may have it
 }
 
-// newRegistrations returns those at the backends that can keep one, and that other processes
-// can ask, by the backend's name.
+// newRegistrations returns a registration for each backend that can store one and that other
+// processes can ask, by the backend's name.
 func newRegistrations(l *Locker) map[string]*registration {
 	all := map[string]*registration{}
 	for name, b := range l.backends {
@@ -51,7 +51,7 @@ func thisProcess(l *Locker) *driver.Process {
 	p := &driver.Process{ID: l.id, Name: l.name, Host: host, PID: os.Getpid(), Since: time.Now().UTC()}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		p.Service = path.Base(info.Path)
-		if info.Main.Version != "(devel)" { // of no release
+		if info.Main.Version != "(devel)" { // which is no release
 			p.Version = info.Main.Version
 		}
 		at := slices.IndexFunc(info.Settings, func(s debug.BuildSetting) bool { return s.Key == "vcs.revision" })
@@ -85,8 +85,8 @@ func (r *registration) register(notes *noteWork) {
 	r.timer.Reset(registerEvery)
 }
 
-// end takes the registration away, or leaves it to its expiry if ctx ends first. The noteWork
-// has ended before.
+// end removes the registration, or leaves it to its expiry if ctx has ended. The noteWork has
+// ended before.
 func (r *registration) end(ctx context.Context) {
 	if r.timer != nil {
 		r.timer.Stop()

@@ -96,7 +96,7 @@ func (h *Hold) releaseOne(ctx context.Context) error {
 
 // releasing is one release. Between beginRelease and end the engine frees its lease.
 type releasing struct {
-	hold  *hold          // nil of a re-entry, and if there was nothing to release any more
+	hold  *hold          // nil for a re-entry, and if there is nothing to release any more
 	lease *heldLease     // that the engine is to free, or nil
 	clock time.Time      // when it began
 	now   driver.Instant // the same
@@ -162,7 +162,7 @@ func (h *Hold) beginRelease() (r releasing) {
 	if hold.done { // not before: a lost lease may be freed at any time
 		hold.lease.completed.Store(true)
 	}
-	if rest := hold.policy.AtLeast - hold.heldFor(r.now); rest > 0 && hold.method.Load() != nil { // else it has not run
+	if rest := hold.policy.AtLeast - hold.heldFor(r.now); rest > 0 && hold.method.Load() != nil { // else the method has not run
 		hold.releaseAfter(rest)
 		return r
 	}
@@ -170,7 +170,7 @@ func (h *Hold) beginRelease() (r releasing) {
 	return r
 }
 
-// end does what comes after, and returns the error that the method's caller is told.
+// end does what comes after the engine was asked, and returns the error for the method's caller.
 func (r *releasing) end() error {
 	hold := r.hold
 	if hold == nil {
@@ -199,7 +199,7 @@ func (h *hold) releaseAfter(rest time.Duration) {
 	l := h.locker
 	h.entry.shard.active.Add(1)
 	kept := &methodContext{caller: context.WithoutCancel(h.caller())}
-	h.setMethod(kept) // a loss ends it, as it would end the method's
+	h.setMethod(kept) // so that a loss ends kept
 	go func() {
 		select {
 		case <-time.After(rest):
@@ -208,7 +208,7 @@ func (h *hold) releaseAfter(rest time.Duration) {
 		r := releasing{hold: h, now: driver.Now()}
 		lease := l.handOn(h, r.now)
 		if lease == nil {
-			_ = r.end() // which tells the Observer
+			_ = r.end() // tells the Observer
 			return
 		}
 		l.releaseInBackgroundThen(lease, func(err error) {
@@ -219,8 +219,8 @@ func (h *hold) releaseAfter(rest time.Duration) {
 	}()
 }
 
-// expire ends h, whose lease is over, and releases that. It reports whether it did:
-// the watchdog may have been first.
+// expire ends h, whose lease is over, and releases the lease. It reports false if the
+// watchdog was first.
 func (h *hold) expire() (done bool) {
 	done = h.locker.lose(h.lease, errLeaseOver)
 	if done {
@@ -229,9 +229,9 @@ func (h *hold) expire() (done bool) {
 	return done
 }
 
-// releaseLost releases the lost lease of h at the engine, where it may last longer: by
-// the margin of the deadline, or by a renewal that had no answer. Under a policy with
-// Delay it leaves the lease to its expiry.
+// releaseLost releases the lost lease of h at the engine, where the lease may last longer:
+// by the margin of the deadline, or because of a renewal that had no answer. Under a policy
+// with Delay it leaves the lease to its expiry.
 func (h *hold) releaseLost() {
 	switch h.lostCause() {
 	case errNotOwner, errGivenUp, errNotRetaken, errLockerClosed: // it has no lease any more, or Close gives it back
@@ -259,7 +259,7 @@ func (l *Locker) free(ctx context.Context, lease *heldLease, now time.Time) erro
 // and 100 ms after ctx ended. What is not done by then goes on in the
 // background. Where several are released for one caller, ctx is the
 // releaseContext that bounds them all. It returns ErrLost if the engine
-// answered "not yours", and any other error for what goes on.
+// answered "not yours", and any other error if the release goes on.
 func (l *Locker) release(ctx context.Context, lk *heldLease, now time.Time) error {
 	rc, shared := ctx.(*releaseContext)
 	if !shared {
@@ -271,8 +271,8 @@ func (l *Locker) release(ctx context.Context, lk *heldLease, now time.Time) erro
 	return l.finishRelease(lk, err)
 }
 
-// finishRelease returns err, with which the engine's release of lk ended. Unless the engine
-// has answered, the release goes on in the background.
+// finishRelease returns err, the result of the engine's release of lk. Unless the engine has
+// answered, the release goes on in the background.
 func (l *Locker) finishRelease(lk *heldLease, err error) error {
 	if err != nil && !isLost(err) {
 		l.releaseInBackground(lk)
@@ -309,8 +309,8 @@ func (l *Locker) lose(lk *heldLease, cause error) bool {
 	if e.lease != lk {
 		e.shard.mu.Unlock()
 		// Another goroutine may be about to end the method's context. A
-		// driver.LossNotifier's look must not return before that has happened. One that
-		// was given up for a condition lives on.
+		// driver.LossNotifier's look must not return before that has happened. A hold
+		// that Cond.Wait gave up keeps its context.
 		if h := lk.holder.Load(); h != nil {
 			if cause := h.lostCause(); cause != nil && cause != errGivenUp {
 				h.endLost(cause)

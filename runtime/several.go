@@ -10,13 +10,13 @@ import (
 // AcquireAll takes all the locks or none. It waits for them one after the other in
 // an order that is the same for every call in every process (by backend, then
 // key), so that two calls can't wait for each other. While it waits for one it holds
-// none that comes after that. Mutexes are first tried all at once, which saves round
-// trips where they are free: in few commands if the engine is a driver.BatchAcquirer, else
-// if there are four and more. A key that is named twice is taken once; if
-// its two policies differ, the call fails with [ErrInvalid]. A lease that is not renewed
-// (NoRenew, Max) has to last until the last lock is had: if it is over sooner, all are taken
-// anew, and the fourth time the call fails with [ErrNotAcquired]. Otherwise it is as
-// [Locker.Acquire]; each policy's Wait counts from the call.
+// none that comes after that. To save round trips, mutexes are first tried all at once: in
+// few commands if the engine is a driver.BatchAcquirer, otherwise by goroutines if there are
+// four or more. A key that is named twice is taken once; if its two policies differ, the call
+// fails with [ErrInvalid]. A lease that is not renewed (NoRenew, Max) must last until the call
+// has the last lock: if it is over sooner, all locks are taken again, and the fourth time the
+// call fails with [ErrNotAcquired]. Otherwise AcquireAll is like [Locker.Acquire]; each
+// policy's Wait counts from the call.
 func (l *Locker) AcquireAll(ctx context.Context, reqs ...Request) (context.Context, *Hold, error) {
 	reqs, err := l.inOrder(reqs)
 	if err != nil {
@@ -33,10 +33,10 @@ func (l *Locker) AcquireAll(ctx context.Context, reqs ...Request) (context.Conte
 
 // Requests returns one request under p for each key, for AcquireAll. A generated wrapper
 // calls it for a method whose directive names a slice, "<ids...>". Without a key it
-// returns one request, which AcquireAll refuses with [ErrInvalid]: what is guarded by no
-// lock must not run. The error names the method of p. [Token] is (0, false) under the
-// locks, also where it is one alone, so that what works with one element works with
-// two: name one with [TokenOf].
+// returns one request, which AcquireAll refuses with [ErrInvalid]: a method that no lock
+// guards must not run. The error names the method of p. Under the locks [Token] is
+// (0, false), even if there is only one, so that code that works with one element works
+// with two: name one with [TokenOf].
 func Requests(p *Policy, keys []string) []Request {
 	if len(keys) == 0 {
 		return []Request{{Policy: p, listed: true}}
@@ -132,8 +132,8 @@ func (l *Locker) precheck(outer *frame, r Request) error {
 }
 
 // lostEarly is the error that one lock was lost while the call waited for another. Nothing has
-// run, so all are taken anew: a few times only if the lease is not renewed, because each time
-// keeps others from those that were had.
+// run, so all are taken again. If the lease is not renewed this is done a few times only,
+// because each time keeps other calls from the locks.
 type lostEarly struct{ *hold }
 
 func (e *lostEarly) Error() string {
@@ -201,8 +201,8 @@ func (h *Hold) add(one *Hold) {
 	h.holds = append(h.holds, one)
 }
 
-// releasePart releases what a call has taken that did not get the rest. It blocks as
-// long as a release may, and no longer than 100 ms after ctx or the first of ends.
+// releasePart releases the locks of a call that did not get all. It blocks as long as a
+// release may, and no longer than 100 ms after ctx or the first of ends.
 func releasePart(ctx context.Context, holds []*Hold, ends []time.Time) {
 	if len(holds) == 0 {
 		return
@@ -231,8 +231,8 @@ func earliest(ends []time.Time) (first time.Time) {
 	return first
 }
 
-// takeOne takes or re-enters one lock, and makes no context for it. chain is outer and what
-// the call has taken so far.
+// takeOne takes or re-enters one lock, and makes no context for it. chain is outer and the
+// locks that the call has taken so far.
 func (l *Locker) takeOne(ctx context.Context, outer, chain *frame, r Request, end time.Time) (*Hold, error) {
 	if f := outer.find(l, r.Policy.Backend, r.Key); f != nil {
 		return f.reenter(ctx, outer, r.Policy, end)

@@ -12,7 +12,7 @@ import (
 type Snapshot struct {
 	Holds    []HeldLock    // by backend, key and token
 	Waiters  []WaitingCall // by backend and key, the longest wait first
-	Idle     int           // leases that nobody holds, kept for the time that Policy.Sticky says
+	Idle     int           // leases that nobody holds, kept because of Policy.Sticky
 	Orders   []Order       // in which patterns were nested since the Locker was made, by pattern
 	CleanUps int           // acquires and releases without an answer that go on in the background
 }
@@ -44,8 +44,8 @@ type WaitingCall struct {
 }
 
 // Snapshot returns what l holds and waits for, for a page or a log of an operator. It asks
-// no engine. It stops the Locker's calls for a moment, a part of the keys after the other,
-// so that what it returns was true of each key, and not of all at the same instant.
+// no engine. It locks one part of the keys after the other: what it returns was true of each
+// key, and not of all keys at the same instant.
 func (l *Locker) Snapshot() Snapshot {
 	var all Snapshot
 	for i := range l.shards {
@@ -106,7 +106,7 @@ func (all *Snapshot) addWaiter(e *entry, p *Policy, since time.Time, atEngine bo
 	})
 }
 
-// kindName is how a lock under p is called that is of kind k now.
+// kindName is the name of the kind of a lock under p that is of kind k now.
 func (p *Policy) kindName(k driver.Kind) string {
 	switch {
 	case p.Leader:

@@ -11,19 +11,19 @@ import (
 //
 //	held -> released: nobody waits here, no other process is known to -> idle
 //	idle -> the next call here: held, with the next token, and no command
-//	idle -> its time is over, another process waits, Close, or a call here that can't have it: released
+//	idle -> its time is over, another process waits, Close, or a call here that can't use it: released
 //	idle -> its deadline passes, or the engine says that it is lost: ended, and nobody is told
 //
-// An entry that is idle has its lease, which stays in the watchdog's heap and is renewed.
+// An entry that is idle keeps its lease, which stays in the watchdog's heap and is renewed.
 
 // maxStickyFactor is after how many times Sticky a lease goes back to the engine in any case:
 // the notice that another process waits may have been lost.
 const maxStickyFactor = 10
 
-// maxTokenSpan is for how long a lease that may be kept reserves tokens.
+// maxTokenSpan bounds the time for which a lease that may be kept reserves tokens.
 const maxTokenSpan = time.Minute
 
-// stickyLease is what a lease needs that may be kept idle.
+// stickyLease is the part of a heldLease that is about keeping it idle.
 type stickyLease struct {
 	keepFor time.Duration // the policy's Sticky; 0 if the lease is not kept
 	ttl     time.Duration // the policy's; the lease is as long once it is grown
@@ -41,7 +41,7 @@ const (
 	grown          // the engine has granted it
 )
 
-// listenForRecall has the engine tell when another process wants lk, if it may be kept.
+// listenForRecall asks the engine to tell when another process wants lk, if lk may be kept.
 func (l *Locker) listenForRecall(lk *heldLease) {
 	if r, ok := lk.entry.backend.(driver.Recaller); ok && lk.sticky.keepFor > 0 {
 		r.NotifyWanted(&lk.acquisition, func() {
@@ -57,9 +57,9 @@ func (lk *heldLease) canResumeLocked(p *Policy, now driver.Instant) bool {
 		lk.ends().Sub(now) >= lk.term()/2 // else renewals have no answer
 }
 
-// isTooShortFor reports whether h is not to begin on lk, of which so much is left when its
-// grant arrives: Sticky is short beside a round trip to the engine, so that the lease might be
-// over before a renewal has an answer. A call that does not wait can't ask again, so it takes the lease.
+// isTooShortFor reports whether h must not begin on lk, because so little is left when the grant
+// arrives that lk might be over before a renewal is answered: Sticky is short compared with a round
+// trip to the engine. A call that does not wait can't ask again, so it takes the lease.
 func (lk *heldLease) isTooShortFor(h *hold, left time.Duration) bool {
 	return lk.length() < lk.sticky.ttl && left < lk.term()/2 && !h.tries()
 }
@@ -73,14 +73,14 @@ func (e *entry) keepIdleLocked(h *hold, now driver.Instant) bool {
 		return false
 	}
 	e.state, e.idleUntil = idle, now.Add(lk.sticky.keepFor)
-	if !h.renews() { // it may have been due meanwhile
+	if !h.renews() { // then a renewal may be overdue
 		h.locker.watchdog.lookWithinLocked(lk, now, max(lk.renewalIn(now), 0))
 	}
 	return true
 }
 
-// resumeIdleLocked makes h the holder of e if it is idle and h may begin on its lease. If h may not,
-// it ends the lease and returns it: it goes back to the engine.
+// resumeIdleLocked makes h the holder of e if e is idle and h may begin on its lease. If h may not,
+// resumeIdleLocked ends the lease and returns it, for the caller to release.
 func (e *entry) resumeIdleLocked(h *hold) (resumed bool, back *heldLease) {
 	if e.state != idle {
 		return false, nil
@@ -109,8 +109,7 @@ func (l *Locker) freeIfIdleOver(lk *heldLease) {
 	l.freeIdle(lk, now)
 }
 
-// endIdleLeaseLocked ends the lease of e, which is idle. Close waits until freeIdle has begun to give
-// it back.
+// endIdleLeaseLocked ends the lease of e, which is idle. freeIdle must follow, and Close waits for it.
 func (e *entry) endIdleLeaseLocked() {
 	e.shard.active.Add(1)
 	e.endLocked()
@@ -134,8 +133,8 @@ func (lk *heldLease) renewsLocked() bool {
 	return lk.entry.state == idle || lk.holder.Load().renews()
 }
 
-// growLocked has lk, which is about to be renewed, get the policy's whole length if its
-// hold has lasted for as long as it takes until a renewal.
+// growLocked makes the coming renewal of lk ask for the policy's whole ttl, if the hold has
+// lasted for a third of the lease.
 func (lk *heldLease) growLocked(now driver.Instant) {
 	if lk.sticky.ttl > lk.acquisition.TTL && lk.entry.state == held && now.Sub(lk.entry.holder.began) >= renewAfter(lk.length()) {
 		lk.sticky.growth.CompareAndSwap(notGrown, growing)

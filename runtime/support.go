@@ -64,7 +64,7 @@ func (l *Locker) validate(p *Policy, key string) error {
 }
 
 // MustSupport panics with an [*Error] if one of policies can't be right, names a backend
-// that there is not, or asks for a kind of lock that its backend does not have. A
+// that does not exist, or asks for a kind of lock that its backend does not have. A
 // generated constructor calls it, so that a mistake shows when the service starts.
 func (l *Locker) MustSupport(policies ...*Policy) {
 	for _, p := range policies {
@@ -79,7 +79,7 @@ func (l *Locker) MustSupport(policies ...*Policy) {
 	}
 }
 
-// checkSupport reports whether p's backend is there and has p's kind of lock.
+// checkSupport returns an error if p's backend does not exist or does not have what p asks for.
 func (l *Locker) checkSupport(p *Policy) error {
 	b := l.backend(p.Backend)
 	if b == nil {

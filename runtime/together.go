@@ -16,19 +16,19 @@ import (
 // in few commands, only the commands are joint: each lock has its own entry, acquisition, lease
 // and undo.
 //
-//	free in this process -> busy with the key -> asked for -> as compete leaves it
-//	released -> its lease waits for those of the others, in a batch -> freed -> as before
+//	free in this process -> busy with the key -> asked for -> as after compete
+//	released -> its lease waits for the others, in a batch -> freed -> as after a single release
 
 const (
-	// maxSequential is how many locks are taken and released one after the other, without
-	// goroutines, where the engine is asked for each.
+	// maxSequential is up to how many locks are taken and released one after the other, without
+	// goroutines, at an engine that is asked for each key.
 	maxSequential = 3
 
 	// maxAtOnce is how many goroutines take or release the locks of one call.
 	maxAtOnce = 256
 
-	// maxConflicts is how often a call tries all the locks that it lacks at once, and has to
-	// give some back. After that it takes the rest one after the other, so that it ends.
+	// maxConflicts is how often a call tries all the locks that it lacks at once, and gives some
+	// back. After that it takes the rest one after the other, so that it ends.
 	maxConflicts = 3
 )
 
@@ -37,9 +37,9 @@ const (
 type trial int32
 
 const (
-	kept    trial = iota // it is the call's, or was never a trial
+	kept    trial = iota // the call keeps it, or it was never a trial
 	trying               // it may be given back, so no Observer hears of it
-	dropped              // it was lost before it was kept, and can't be kept any more
+	dropped              // it was lost while trying, and can't be kept any more
 )
 
 // tries reports whether h is for a call that does not wait for the key's holder. It is
@@ -58,8 +58,8 @@ func (h *hold) hidesFromObserver(kind EventKind) bool {
 	return h.trial.Load() != int32(kept)
 }
 
-// countTriable returns how many of the first of reqs can be tried all at once, or 0 if that is not
-// worth it. They are of one backend.
+// countTriable returns how many requests at the beginning of reqs can be tried at once, all at one
+// backend. It returns 0 if that is not worth it.
 func (l *Locker) countTriable(outer *frame, reqs []Request) int {
 	enough, first := maxSequential+1, reqs[0].Policy.Backend
 	if batches(l.backend(first)) {
@@ -77,8 +77,8 @@ func (l *Locker) countTriable(outer *frame, reqs []Request) int {
 
 // canTry reports whether r can be tried beside others. A re-entry sends nothing. A lock
 // with a Delay or AtLeast may stay closed when it is given back. One with Sticky may be
-// here already. Queue limits who waits, and a trial does not wait. Two calls with Try that
-// cross could each be refused what the other is about to give back; if they ask one key
+// here already. Queue limits who waits, and a trial does not wait. Two calls with Try could
+// each be refused a lock that the other gives back a moment later; if they ask for one key
 // after the other, the first call gets all.
 func (l *Locker) canTry(outer *frame, r Request) bool {
 	p := r.Policy
@@ -100,17 +100,17 @@ func batches(b driver.Backend) bool {
 	return ok
 }
 
-// attempt is what came of one lock that was tried.
+// attempt is the result for one lock that was tried.
 type attempt struct {
 	held *Hold
 	err  error
 }
 
-// takeTogether tries the next run of reqs that all lacks, all at once. It adds those before
-// the first that was refused to all, gives the others back, and reports whether none was
-// refused. So a call that then waits for the one that was refused holds none that comes
-// after it. An error is final: it is that of the first that failed. ErrUnavailable is not:
-// to a call that waits the engine may say otherwise, once another server has taken over.
+// takeTogether tries the next size of the requests that all lacks, at once. It adds the locks
+// before the first refused one to all, gives the others back, and reports whether none was
+// refused. So a call that then waits for the refused one holds none that comes after it. An
+// error is final, and that of the first lock that failed. ErrUnavailable is no such error until
+// the wait is over: a call that waits may get the lock once another server has taken over.
 func (l *Locker) takeTogether(ctx context.Context, all *Hold, reqs []Request, ends []time.Time, size int) (done bool, err error) {
 	began, called := len(all.holds), l.nowIfObserved()
 	tried := l.try(ctx, reqs[began:began+size], ends[began:began+size])
@@ -127,7 +127,7 @@ func (l *Locker) takeTogether(ctx context.Context, all *Hold, reqs []Request, en
 		return true, nil
 	}
 	var back []*Hold
-	method := &methodContext{caller: ctx} // for those that no method will run under
+	method := &methodContext{caller: ctx} // for locks that no method will run under
 	for _, one := range tried[n:] {
 		if one.held != nil {
 			one.held.method = method
@@ -137,26 +137,26 @@ func (l *Locker) takeTogether(ctx context.Context, all *Hold, reqs []Request, en
 	r, err := reqs[began+n], tried[n].err
 	away := errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrIndeterminate)
 	if err != nil && !errors.Is(err, ErrNotAcquired) && !away {
-		all.holds = append(all.holds, back...) // which are released with the others, in the time of one release
+		all.holds = append(all.holds, back...) // to be released with the others, in the time of one release
 		return false, l.reject(ctx, r.Policy, r.Key, called, err)
 	}
 	releasePart(ctx, back, ends)
-	if over := (&acquireOp{ctx: ctx, end: ends[began+n]}).callerDone(); over && away { // to wait for it would say that it is held
+	if over := (&acquireOp{ctx: ctx, end: ends[began+n]}).callerDone(); over && away { // a wait that is over would report the lock as held
 		return false, l.reject(ctx, r.Policy, r.Key, called, endedBy(ctx, ErrUnavailable, err))
 	}
 	return false, nil
 }
 
 // try tries all of reqs at once. Those that come after one that failed may be left out.
-// Where the engine is asked for each key, a key is reserved only just before: until then
-// other calls of this process may take it.
+// Where the engine is asked for each key, a key is reserved just before it is asked for:
+// until then other calls of this process may take it.
 func (l *Locker) try(ctx context.Context, reqs []Request, ends []time.Time) []attempt {
 	backend := l.backend(reqs[0].Policy.Backend)
 	if b, ok := backend.(driver.BatchAcquirer); ok {
 		return l.tryInBatch(ctx, b, reqs, ends)
 	}
 	tried := make([]attempt, len(reqs))
-	var failed atomic.Int64 // the first that did
+	var failed atomic.Int64 // the index of the first that failed
 	failed.Store(int64(len(reqs)))
 	inParallel(len(reqs), atOnce(backend), func(i int) {
 		if failed.Load() < int64(i) {
@@ -178,9 +178,9 @@ func (l *Locker) try(ctx context.Context, reqs []Request, ends []time.Time) []at
 	return tried
 }
 
-// tryInBatch is try for reqs of one backend, which b is. It asks for those before the first
-// that another call of this process holds or wants, so that it waits for no other call while
-// it is busy with keys.
+// tryInBatch is try for requests at b. It asks for those before the first key that another call
+// of this process holds or wants, so that it waits for no other call while it is busy with
+// keys.
 func (l *Locker) tryInBatch(ctx context.Context, b driver.BatchAcquirer, reqs []Request, ends []time.Time) []attempt {
 	tried := make([]attempt, len(reqs))
 	var ops []*acquireOp
@@ -235,7 +235,7 @@ func (l *Locker) reserve(ctx context.Context, r Request, end time.Time) (*acquir
 	return &acquireOp{locker: l, entry: e, hold: h, ctx: ctx, end: end, acquisition: &fresh.lease.acquisition, reserved: &fresh.lease}, nil
 }
 
-// conclude does with the answer to op what compete and takeOne do.
+// conclude handles the answer to op as compete and takeOne do.
 func (l *Locker) conclude(op *acquireOp, lease driver.Lease, err error) attempt {
 	e, h := op.entry, op.hold
 	if err != nil {
@@ -257,8 +257,8 @@ func (l *Locker) conclude(op *acquireOp, lease driver.Lease, err error) attempt 
 	return attempt{held: one}
 }
 
-// releaseAll releases the last one first, or all at once. What it adds to *errp has the
-// same order either way.
+// releaseAll releases the last one first, or all at once. The order of the errors in *errp
+// is the same either way.
 func releaseAll(ctx context.Context, holds []*Hold, errp *error) {
 	holds = slices.Clone(holds)
 	slices.Reverse(holds)
@@ -277,7 +277,7 @@ func releaseAll(ctx context.Context, holds []*Hold, errp *error) {
 	for i := range together {
 		errs[i] = together[i].end()
 	}
-	if len(each) <= maxSequential || ctx == endedContext { // that one waits for nothing
+	if len(each) <= maxSequential || ctx == endedContext { // whose releases wait for nothing
 		most = 1
 	}
 	inParallel(len(each), most, func(n int) {
@@ -297,7 +297,7 @@ func (h *Hold) releasesInBatch() bool {
 }
 
 // freeTogether has the backends free the leases of rs, where there is one, and lets the
-// next in the queues of their entries compete. All of rs have joined.
+// next in the queues of their entries compete. The backends are BatchReleasers.
 func freeTogether(ctx context.Context, rs []releasing) {
 	groups := map[string][]*releasing{} // by the backend's name
 	for i := range rs {
@@ -328,8 +328,8 @@ func freeTogether(ctx context.Context, rs []releasing) {
 	work.Wait()
 }
 
-// inParallel calls f with 0 to n-1, begun in this order, on most goroutines at most. This
-// one is one of them.
+// inParallel calls f with 0 to n-1, started in this order, on up to most goroutines. The
+// caller's is one of them.
 func inParallel(n, most int, f func(i int)) {
 	var next atomic.Int64
 	work := func() {

@@ -5,8 +5,8 @@ import (
 	"runtime/trace"
 )
 
-// traceWait begins a region of runtime/trace for a wait of the call under ctx. It returns what
-// ends it, on the same goroutine.
+// traceWait begins a region of runtime/trace for a wait of the call under ctx. The caller must
+// call end on the same goroutine.
 func traceWait(ctx context.Context, p *Policy) (end func()) {
 	if !trace.IsEnabled() {
 		return func() {}
@@ -14,9 +14,9 @@ func traceWait(ctx context.Context, p *Policy) (end func()) {
 	return trace.StartRegion(ctx, "lock wait "+p.label()).End
 }
 
-// traceHold begins a task of runtime/trace for the method that h guards, whose context it
-// returns: a method may return on another goroutine than it was called on, where a region
-// may not end. The end of m ends it.
+// traceHold begins a task of runtime/trace for the method that h guards, and returns the
+// task's context. It is no region, because a method may return on another goroutine than it
+// was called on. m.end ends the task.
 func (m *methodContext) traceHold(ctx context.Context, h *hold) context.Context {
 	if !trace.IsEnabled() || m.task != nil {
 		return ctx
@@ -26,7 +26,7 @@ func (m *methodContext) traceHold(ctx context.Context, h *hold) context.Context 
 	return ctx
 }
 
-// label is what p is called where there is room for a word.
+// label is a short name of p.
 func (p *Policy) label() string {
 	switch {
 	case p.Method != "":

@@ -29,18 +29,18 @@ const unknownNote = "?"
 // waitNote is what the engine is told of one wait: a note on each lock that the call holds at
 // the same Backend, and that excludes all others. Whoever waits for such a lock reads what its
 // holder waits for, and so on. A cycle that is read proves nothing yet: notes are read one after
-// the other, and may stay after the wait that they are about. So each wait of a cycle notes
-// whose entries it has seen, as long as it waits itself. Once all have seen all there was a
-// moment, when the last of them began, at which all of them waited: a deadlock. The one with
-// the greatest ID gives up. Before that it asks for fresh notes, by its Round: a wait that has
-// given up writes none.
+// the other, and may stay after the wait that they are about. So each wait of a cycle notes,
+// while it still waits, whose entries it has seen. Once all have seen all, there was a moment at
+// which all of them waited, when the last one began: a deadlock. The wait with the greatest ID
+// gives up. Before that it asks for fresh notes, by its Round: a wait that has given up writes
+// none.
 //
 // The mutex of the Locker's nestedWaits guards round and seen; the rest belongs to the
 // goroutine that watches.
 type waitNote struct {
 	id     string
 	engine driver.Noter
-	holds  []chainLock // without doubles
+	holds  []chainLock // each lock once
 
 	round int            // of the cycle that was seen last; 0 before the first
 	seen  map[string]int // the rounds of that cycle's other waits, by ID
@@ -74,7 +74,7 @@ type noteEntry struct {
 type noteWork struct {
 	open  context.Context // ends when Close waits for them
 	close context.CancelFunc
-	ctx   context.Context // of what they ask the engine for after the call that they are about
+	ctx   context.Context // of requests that go on after the call that they are about
 	stop  context.CancelFunc
 
 	mu   sync.Mutex // guards the end of open
@@ -88,7 +88,7 @@ func newNoteWork() *noteWork {
 	return n
 }
 
-// begin reports whether a goroutine may begin, which must call work.Done.
+// begin reports whether a goroutine may begin. If so, that must call work.Done.
 func (n *noteWork) begin() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -99,7 +99,7 @@ func (n *noteWork) begin() bool {
 	return true
 }
 
-// end waits for them, and no longer than until ctx ends for the engine.
+// end waits for the goroutines. When ctx ends, so do their requests to the engine.
 func (n *noteWork) end(ctx context.Context) {
 	defer context.AfterFunc(ctx, n.stop)()
 	n.mu.Lock()
@@ -121,7 +121,7 @@ func (w *nestedWait) newNote() *waitNote {
 		at, ok := f.hold().fullKey()
 		h := chainLock{f, f.hold(), at}
 		if ok && h.excludes() && sameBackend(h.hold.entry.backend, w.backend) && !n.covers(at) {
-			n.holds = append(n.holds[:min(len(n.holds), maxNotes-1)], h) // the outermost is one of them
+			n.holds = append(n.holds[:min(len(n.holds), maxNotes-1)], h) // the innermost 15 and the outermost
 		}
 	}
 	if n.holds == nil {
@@ -144,8 +144,8 @@ func (n *waitNote) covers(key string) bool {
 	return slices.ContainsFunc(n.holds, func(h chainLock) bool { return h.key == key && h.excludes() })
 }
 
-// announce puts w's notes before w looks itself. A slow engine does not delay the look, which
-// puts what is missing.
+// announce puts w's notes before the first look. A slow engine does not delay that look, which
+// puts the notes that are missing.
 func (w *nestedWait) announce() {
 	if w.note != nil {
 		ctx, cancel := context.WithTimeout(w.ctx, deadlockAfter-noteAfter)
@@ -308,7 +308,7 @@ func processName() string {
 	return fmt.Sprintf("process %s/%d", host, os.Getpid())
 }
 
-// remoteCycleError tells a cycle of several processes in words.
+// remoteCycleError describes a cycle of several processes.
 func (w *nestedWait) remoteCycleError(cycle []noteEntry) error {
 	var b strings.Builder
 	own := w.noteEntry()

@@ -35,7 +35,7 @@ const (
 type watchdog struct {
 	locker       *Locker
 	wake         chan struct{}
-	noticeWithin time.Duration // how long after a sleep of the machine that is noticed
+	noticeWithin time.Duration // a sleep of the machine is noticed so long after it, at most
 	next         atomic.Int64  // ns after the zero Instant: when the goroutine looks again; only it moves this back
 	running      atomic.Bool   // the goroutine was started
 
@@ -79,12 +79,12 @@ func (w *watchdog) listen(lk *heldLease) {
 	}
 	n.NotifyLoss(func() { w.look(lk) })
 	now := driver.Now()
-	if lk.deadline().Sub(now) <= 0 { // lost before it could say so
+	if lk.deadline().Sub(now) <= 0 { // lost before NotifyLoss
 		w.locker.lose(lk, errLeaseOver)
 		return
 	}
 	if after := max(lk.renewalIn(now), 0); after > 0 || !lk.dueAtGrant { // else it is being renewed
-		w.lookWithin(lk, after) // the acquire does not wait for it
+		w.lookWithin(lk, after) // the acquire does not wait for a renewal
 	}
 }
 
@@ -302,8 +302,8 @@ func (w *watchdog) renew(b driver.Backend, leases []*heldLease) {
 			if ttls[i] == lk.sticky.ttl {
 				lk.sticky.growth.CompareAndSwap(growing, grown)
 			}
-			// From when it was sent, as the lease: else a slow engine's next
-			// answer would come after its end.
+			// Count from when the renewal was sent, as the lease does: else a slow
+			// engine's next answer would come after the lease's end.
 			after := time.Duration(float64(renewAfter(lk.length()))*jitter) - waited
 			w.schedule(lk, max(after, 0), nil)
 			lk.holder.Load().observe(Renewed, waited, nil)
