@@ -45,11 +45,11 @@ type Backend interface {
 // Acquisition is one attempt, or its repetitions, to take one key.
 type Acquisition struct {
 	Key       string        // byte for byte what other clients use
-	ID        string        // "<uuid>:<n>", a UUID of version 8, unique for every acquisition at the engine; those that a lease is handed on to share it
+	ID        string        // "<uuid>:<n>", a UUID of version 8, unique for every acquisition at the engine; holds that get the lease by a hand-off share it
 	TTL       time.Duration // lease length
 	Tokens    uint64        // how many fencing tokens the lease shall reserve, 1 or more
 	Mode      Mode          // what kind of lock it is: one that Kinded says the Backend has
-	NoRenewal bool          // it may never be renewed: the lease has its whole length from the first, or is not granted
+	NoRenewal bool          // it may never be renewed: the lease has its whole length at once, or is not granted
 	Queue     bool          // the caller will wait if the key is held: keep its place, where the engine has a queue, for 10 s at most unless it lives on a session
 	Recall    bool          // the process may keep the lease while it does not use it: it will call Recaller.NotifyWanted
 
@@ -63,8 +63,8 @@ type Acquisition struct {
 	MayBeGranted bool
 }
 
-// BegunBefore reports whether a was begun before the acquisition of the same Locker that
-// has this ID, and is of the same key: a Locker counts them, in the part behind the colon.
+// BegunBefore reports whether a was begun before the acquisition with this ID. Both are of the
+// same Locker and key: a Locker counts its acquisitions in the part behind the colon.
 func (a *Acquisition) BegunBefore(id string) bool {
 	_, n, _ := strings.Cut(a.ID, ":")
 	_, m, _ := strings.Cut(id, ":")

@@ -39,11 +39,11 @@ type HeldError struct {
 	// Notified says that the acquisition has been notified of releases since before this
 	// attempt was sent, so that no further attempt is needed after Subscribe.
 	Notified bool
-	// Holder is the ID of who holds the key, where the refusal says it: an owner ID, or what
+	// Holder is the ID of the key's holder, if the refusal says it: an owner ID, or what
 	// another client has in its place.
 	Holder string
-	// Permits, of Kind Permits, is the number that a holder goes by, if it is not that of the
-	// acquisition: the smallest.
+	// Permits, for Kind Permits, is the smallest Mode.Permits of a holder that differs from
+	// the acquisition's, or 0.
 	Permits int
 }
 

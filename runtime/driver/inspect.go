@@ -11,7 +11,7 @@ import (
 type Inspector interface {
 	// Locks returns the locks whose key matches pattern, in which * stands for any text and
 	// ? for one byte. They come in the engine's order, and a lock that comes or goes
-	// meanwhile may be among them or not, or twice. It reads a part after the other, so
+	// meanwhile may be among them or not, or twice. It reads one part after the other, so
 	// that its memory does not grow with the number of locks. An error ends it.
 	Locks(ctx context.Context, pattern string) iter.Seq2[*LockInfo, error]
 
@@ -19,10 +19,10 @@ type Inspector interface {
 	// there is no lock that it knows.
 	Lock(ctx context.Context, key string) (*LockInfo, error)
 
-	// Break frees the lock at key of the holder with this ID, which may be another's, and
-	// tells those that wait. That holder learns of it by its next renewal and writes until
-	// then: only the fencing token keeps it out. ErrLost says that it holds the lock no
-	// more, ErrInvalid that a lock of this layout can't be freed for another.
+	// Break frees the lock at key that the holder with this ID has, in whatever process, and
+	// notifies the waiters. The holder learns of it by its next renewal and writes until
+	// then: only the fencing token keeps it out. ErrLost says that it does not hold the
+	// lock, ErrInvalid that nobody but the holder can free a lock of this layout.
 	Break(ctx context.Context, key, id string) error
 }
 

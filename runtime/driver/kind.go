@@ -52,9 +52,9 @@ type Mode struct {
 
 // Downgrader is implemented by a [Lease] of Kind Write that can become one of Kind Read.
 type Downgrader interface {
-	// Downgrade makes the lease one of Kind Read in one step: nobody writes between, and
-	// those that wait to read come in. last is the highest token that was used: those above
-	// are given back, as by Release. It may be called again after an error. ErrLost says
+	// Downgrade makes the lease one of Kind Read in one step: nobody writes in between, and
+	// waiting readers come in. last is the highest token that was used: those above are
+	// given back, as by Release. It may be called again after an error. ErrLost says
 	// that the engine answered: not yours.
 	Downgrade(ctx context.Context, last uint64) error
 }
@@ -62,8 +62,8 @@ type Downgrader interface {
 // Completer is implemented by a [Lease] of Kind Once.
 type Completer interface {
 	// Complete is Release, and records in the same step that the tick was completed. nil
-	// says that it is recorded. ErrLost says that the lease is over, and when the engine
-	// answered the tick was not.
+	// says that it is recorded. ErrLost says that the lease is over, and that the tick was
+	// not recorded when the engine answered.
 	Complete(ctx context.Context, last uint64) error
 }
 
@@ -80,8 +80,8 @@ type Holder struct {
 	Token uint64        // its first fencing token
 	Left  time.Duration // how long its lease lasts if it is not renewed, at most
 
-	// An Inspector tells these as well. Its Name, Token and Left are zero where the engine
-	// does not tell.
+	// Only an Inspector sets these. It leaves Name, Token and Left zero if the engine does
+	// not tell them.
 	Client string    // whose layout the lock has: "lockgen", "Redisson"
 	Kind   Kind      // the side of a read-write lock, or LockInfo.Kind
 	Since  time.Time // when it was granted, by the engine's clock; zero if that does not tell
@@ -91,7 +91,7 @@ type Holder struct {
 // stands in its queue, and gets a lease once it is called. Its release confirms the call. A
 // call that is not confirmed within half a second goes to the next in the queue.
 type Caller interface {
-	// Call calls the first n in the queue of the condition, all if n is negative. a is the
-	// one that calls.
+	// Call calls the first n in the queue of the condition a.Key, all if n is negative. a.ID
+	// names the caller.
 	Call(ctx context.Context, a *Acquisition, n int) error
 }

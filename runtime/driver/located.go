@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Located is implemented by a [Backend] that knows the addresses of its engine's servers, for
-// errors: a client's own often do not name the server.
+// Located is implemented by a [Backend] that knows the addresses of its engine's servers. They
+// are for errors: those of the engine's client often do not name the server.
 type Located interface {
 	Backend
 	// Servers returns the addresses of the engine's servers, as far as they are known.

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Noter is implemented by a [Backend] that can keep short notes at its engine, which
-// processes read of each other. No lock depends on a note, and none costs more for it.
+// Noter is implemented by a [Backend] that can keep short notes at its engine, for other
+// processes to read. No lock depends on a note, and none costs more for it.
 //
 // A note has a name: a topic, a slash and any text. A Locker has these:
 //
@@ -17,10 +17,10 @@ import (
 // Notes of one topic are put for the same ttl.
 type Noter interface {
 	// PutNote has the engine keep text as the note of this name, in place of the one that
-	// is there, for ttl from now; with a ttl of 0 it takes the note away. An engine may keep
-	// it longer while the process that put it lives, and instead of a week for a day, or until
-	// somebody deletes it. Note returns the text of the last PutNote that was answered; after an
-	// error the text may have been put, or may yet be.
+	// is there, for ttl from now; with a ttl of 0 it takes the note away. An engine may keep a
+	// note longer while the process that put it lives. One for a week may stay for only a day, or
+	// until somebody deletes it. Note returns the text of the last PutNote that was answered;
+	// after an error the text may have been put, or may yet be.
 	PutNote(ctx context.Context, name, text string, ttl time.Duration) error
 
 	// Note returns the note of this name, or "" if there is none.

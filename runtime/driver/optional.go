@@ -8,14 +8,14 @@ import (
 // Shared is implemented by a [Backend] that several Lockers may share:
 // lock.New calls Attach once, and the last of as many calls of Close frees it.
 type Shared interface {
-	// Attach notes one Locker more. It does no I/O.
+	// Attach counts one Locker more. It does no I/O.
 	Attach()
 }
 
-// Bounded is implemented by a [Backend] of which many calls at the same time gain nothing or
-// cost too much, as where each command needs a connection. Without it, an AcquireAll may
-// call Acquire, and Release of its leases, from 256 goroutines at once. What [BatchAcquirer]
-// and [BatchReleaser] do for it, they are asked once for.
+// Bounded is implemented by a [Backend] where many calls at the same time gain nothing or cost
+// too much, for example because each command needs a connection. Without it, an AcquireAll may
+// call Acquire, and Release of its leases, from 256 goroutines at once. A [BatchAcquirer] or a
+// [BatchReleaser] gets one call instead of these.
 type Bounded interface {
 	// AtOnce is how many calls a single AcquireAll may have under way: 1 is one after
 	// the other.
@@ -23,12 +23,12 @@ type Bounded interface {
 }
 
 // BatchAcquirer is implemented by a [Backend] that takes many keys at the cost of few
-// commands. Its keys are its own all the same: each acquisition has a lease or an error of
-// its own, and is undone by itself.
+// commands. Only the commands are joint: each acquisition has a lease or an error of its own,
+// and is undone by itself.
 type BatchAcquirer interface {
 	// AcquireAll is Acquire for each of as, which are mutexes of different keys that nobody
-	// waits for: Queue is false. The results have a lease or an error for each. One that
-	// comes after one that was refused need not be tried: a HeldError will do.
+	// waits for: Queue is false. The results have a lease or an error for each. What comes
+	// after a refused acquisition need not be tried: its error may be a HeldError.
 	AcquireAll(ctx context.Context, as []*Acquisition) ([]Lease, []error)
 }
 
@@ -41,8 +41,8 @@ type BatchReleaser interface {
 }
 
 // LossNotifier is implemented by a [Lease] whose client may learn that it ends
-// before its deadline: the session that it belongs to has expired, a watch saw
-// its key go. The holder then hears of it at once, not at the next renewal.
+// before its deadline: its session has expired, or a watch saw that its key is
+// gone. The holder then hears of it at once, not at the next renewal.
 type LossNotifier interface {
 	// NotifyLoss is called once, when the lease has its holder. look makes the
 	// Locker look at the lease now: if Deadline has passed, it ends the holder's
@@ -69,20 +69,20 @@ type ProvisionalLease interface {
 // the key.
 type WantedLease interface {
 	// Wanted reports whether one does, as far as the engine has told. The Locker then hands
-	// the lease on inside its process for 1.5 ms in all at most, and not as long as it is
-	// allowed to. It is called under a lock of the Locker, and must not block.
+	// the lease on inside its process only for 1.5 ms, counted from when it asked for it. It
+	// is called under a mutex of the Locker, and must not block.
 	Wanted() bool
 }
 
 // Recaller is implemented by a [Backend] whose mutexes a process may keep while it does not
 // use them, because the engine tells it when another process waits for one.
 type Recaller interface {
-	// NotifyWanted is called once for an acquisition with Recall that has a lease, when that
-	// has its holder. look says that another process waits for the key. It is called when one
-	// begins to wait, at once if one may have begun since the attempt that was granted, and
-	// after each gap in which the engine's notice may have been lost: there is no second one
-	// until the lease ends. It may be called from any goroutine, any number of times, and after
-	// the release, but not under a lock that a method of the backend takes.
+	// NotifyWanted is called once for each lease of an acquisition with Recall, when it has its
+	// holder. The Backend calls look when another process begins to wait for the key; at once, if
+	// one may have begun since the attempt that was granted; and after each gap in which the
+	// engine's notice may have been lost, because the engine sends no second one. look may be
+	// called from any goroutine, any number of times, and after the release, but not under a
+	// mutex that a method of the backend takes.
 	NotifyWanted(a *Acquisition, look func())
 }
 

@@ -6,8 +6,8 @@ import (
 )
 
 // TokenRaiser is implemented by a [Backend] whose fencing tokens can be raised. A Backend that
-// is made of several needs it of each: they count apart, and where other members decide
-// than before, the tokens must go on from the highest.
+// is made of several members needs it of each: each member counts its own tokens, and they must
+// go on from the highest when other members decide than before.
 type TokenRaiser interface {
 	// RaiseToken makes every later lease of l's key have tokens above least, until the engine's
 	// clock alone ensures that. l is a lease of this Backend; its own
@@ -19,8 +19,8 @@ type TokenRaiser interface {
 // Incarnated is implemented by a [Backend] whose engine may forget locks when it restarts. A
 // Backend without it promises that its engine forgets none.
 type Incarnated interface {
-	// Incarnation asks the engine since when it remembers. It answers for the server that
-	// locks are taken at, by a question that is sent after the call.
+	// Incarnation asks the engine since when it remembers. It asks the server that locks are
+	// taken at, and after it was called: the answer is no older one.
 	Incarnation(ctx context.Context) (Incarnation, error)
 }
 

@@ -13,7 +13,7 @@ import (
 // Agreed is one process's view of a record on which processes agree, a small value of type S at an engine.
 // A lease that it allows may last for Bound from the last look, whatever others write meanwhile.
 type Agreed[S any] struct {
-	Of    string // what it tells, for errors
+	Of    string // what the record is about, for errors
 	Key   string // where it is
 	At    driver.Agreement
 	Terms Terms
@@ -26,7 +26,7 @@ type Agreed[S any] struct {
 	looks SingleFlight
 }
 
-// Look reads the record, and shares the question with all who look at the same time.
+// Look reads the record. Callers at the same time share one request.
 func (r *Agreed[S]) Look(ctx context.Context) error {
 	return r.looks.Do(ctx, r.Life, func(ctx context.Context) error { return r.Ask(ctx, "", nil) })
 }
@@ -56,7 +56,7 @@ func (r *Agreed[S]) Ask(ctx context.Context, old string, next *S) error {
 	case errors.Is(err, driver.ErrConflict), errors.Is(err, driver.ErrInvalid):
 		return fmt.Errorf("the record of %s can't be %s: %w", r.Of, done, err)
 	case err != nil:
-		return fmt.Errorf("the record of %s can't be %s: %v", r.Of, done, err) // of no acquire: nothing is indeterminate
+		return fmt.Errorf("the record of %s can't be %s: %v", r.Of, done, err) // %v, because the error says nothing about an acquire
 	}
 	var s S
 	if text != "" && json.Unmarshal([]byte(text), &s) != nil {
@@ -78,7 +78,7 @@ type Terms struct {
 	Timeout    time.Duration // of one question
 }
 
-// Complete returns t with the default of what is not set.
+// Complete returns t with defaults for what is not set.
 func (t Terms) Complete() Terms {
 	return Terms{
 		LongestTTL: DurationOr(t.LongestTTL, time.Minute), Silence: DurationOr(t.Silence, 10*time.Second),
@@ -89,6 +89,6 @@ func (t Terms) Complete() Terms {
 // Bound is how long a lease may last from the last look that allowed it.
 func (t Terms) Bound() time.Duration { return t.LongestTTL + t.Silence }
 
-// Drain is how long to wait from a change of a record until no lease by the one before can last: longer
-// than Bound by a fiftieth, because clocks do not run equally fast.
+// Drain is how long to wait after a change of a record until no lease that the old one allowed can last:
+// longer than Bound by a fiftieth, because clocks do not run equally fast.
 func (t Terms) Drain() time.Duration { return t.Bound() + t.Bound()/50 }

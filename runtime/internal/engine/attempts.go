@@ -23,7 +23,7 @@ const (
 // Schedule says how often a request is sent, and when. Requests are idempotent.
 type Schedule struct {
 	Pauses  []time.Duration // before each attempt after the first
-	NotSent int             // how many attempts may not have left in a row; 0: as many as there are pauses
+	NotSent int             // how many attempts in a row may end as NotSent; 0: any number
 	Longest time.Duration   // after which no further attempt begins; 0: no bound
 }
 
@@ -65,8 +65,8 @@ func RetryFree(ctx context.Context, d time.Duration, free func(context.Context) 
 	}
 }
 
-// NotYet returns the error of an engine that grants no lock yet, as why says: who waits goes on
-// waiting and tries again after d, all others get [driver.ErrUnavailable].
+// NotYet returns the error of an engine that grants no lock yet, as why says: a call that waits
+// goes on and tries again after d; all others get [driver.ErrUnavailable].
 func NotYet(d time.Duration, why string) error {
 	return &notYet{why, driver.HeldError{RetryAfter: d}}
 }

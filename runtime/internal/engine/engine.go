@@ -24,7 +24,7 @@ type Life struct {
 	mu      sync.Mutex // guards the rest
 	users   int
 	closed  bool
-	running int       // what Go and Begin began
+	running int       // goroutines of Go and Begin
 	idle    sync.Cond // of mu: nothing runs
 }
 
@@ -44,8 +44,8 @@ func (l *Life) Attach() {
 }
 
 // Close counts one Locker less, and reports whether it was the last. For that one it calls
-// end, if that is not nil, ends Context with [driver.ErrClosed] and returns when what Go and
-// Begin began has ended. Go begins nothing from then on. A second last Close does nothing.
+// end, if that is not nil, ends Context with [driver.ErrClosed], and returns when the goroutines
+// of Go and Begin have ended. Go starts none from then on. One more Close does nothing.
 func (l *Life) Close(end func()) (last bool) {
 	l.mu.Lock()
 	l.users--
@@ -63,7 +63,7 @@ func (l *Life) Close(end func()) (last bool) {
 	return true
 }
 
-// wait returns at an instant at which nothing runs.
+// wait returns when no goroutine runs.
 func (l *Life) wait() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -98,15 +98,15 @@ func OrClosed(ctx context.Context, err error) error {
 	return err
 }
 
-// Closed reports whether the last Locker has closed, or is about to have.
+// Closed reports whether the last Locker has closed, or has begun to.
 func (l *Life) Closed() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.closed
 }
 
-// Go runs f in a goroutine that Close waits for, and reports whether it did: not
-// once the last Locker has closed. f returns soon after ctx ends.
+// Go runs f in a goroutine that Close waits for. Once the last Locker has closed it does
+// nothing and reports false. f must return soon after ctx ends.
 func (l *Life) Go(f func(ctx context.Context)) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -117,7 +117,7 @@ func (l *Life) Go(f func(ctx context.Context)) bool {
 	return true
 }
 
-// Begin is Go also while Close waits, which waits for f as well, and after it.
+// Begin is Go, but it runs f also while Close waits, which then waits for f, and after Close.
 func (l *Life) Begin(f func(ctx context.Context)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -140,7 +140,7 @@ func (l *Life) ended() {
 	}
 }
 
-// Pause waits for d, a fourth more or less, and reports whether ctx still lives.
+// Pause waits for d, give or take a fourth, and reports whether ctx still lives.
 func Pause(ctx context.Context, d time.Duration) bool {
 	if d > 0 {
 		t := time.NewTimer(d*3/4 + rand.N(d/2+1))
@@ -153,8 +153,8 @@ func Pause(ctx context.Context, d time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// Every calls f at once and again, each call begun d after the one before or when that has
-// ended, until ctx ends.
+// Every calls f until ctx ends: at once, and then each time d after the call before began, or
+// when that has ended if it takes longer.
 //
 // It is no time.Ticker: tickers that are due when two goroutines of a synctest bubble look at
 // them at once crash the race detector (golang/go#78156).
@@ -178,7 +178,7 @@ func Every(ctx context.Context, d time.Duration, f func(ctx context.Context)) {
 // Place is where the goroutines of one Locker compete or wait for one key: one at a time.
 type Place struct{ Process, Key string }
 
-// PlaceOf returns that of an acquisition.
+// PlaceOf returns the Place of an acquisition.
 func PlaceOf(a *driver.Acquisition) Place { return Place{Process(a.ID), a.Key} }
 
 // Process returns the part of an acquisition's ID that names its Locker.

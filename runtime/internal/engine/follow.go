@@ -9,7 +9,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// followLimit is how long a subscription at the next Backend may take. Whoever waits polls meanwhile.
+// followLimit is how long a subscription at the next Backend may take. Waiters poll meanwhile.
 const followLimit = time.Second
 
 // following is a subscription at the Backend that backend returns, which may be another each time.
@@ -26,8 +26,8 @@ type following struct {
 	closed bool
 }
 
-// Follow subscribes at the Backend that backend returns for as long as it returns that one, and then at
-// the next. backend returns nil if there is none.
+// Follow subscribes at the Backend that backend returns, and at another when backend returns another.
+// backend returns nil if there is none.
 func Follow(ctx context.Context, life *Life, a *driver.Acquisition, backend func() driver.Backend) (driver.Subscription, error) {
 	f := &following{life: life, acquisition: *a, backend: backend, moved: make(chan struct{})}
 	if err := f.move(ctx, backend()); err != nil {
@@ -62,8 +62,8 @@ func (f *following) move(ctx context.Context, b driver.Backend) error {
 	return nil
 }
 
-// C implements [driver.Subscription]. Whoever waits asks for it again after each attempt. While the
-// subscription moves, C is closed once it has moved: a release may have gone by before.
+// C implements [driver.Subscription]. A waiter calls it again after each attempt. While the subscription
+// moves, the channel is one that is closed once it has moved: a release may have been missed by then.
 func (f *following) C() <-chan struct{} {
 	b := f.backend()
 	f.mu.Lock()
@@ -75,7 +75,7 @@ func (f *following) C() <-chan struct{} {
 		f.moving = f.life.Go(func(ctx context.Context) {
 			ctx, cancel := context.WithTimeout(ctx, followLimit)
 			defer cancel()
-			_ = f.move(ctx, b) // whoever waits polls while that fails
+			_ = f.move(ctx, b) // waiters poll while that fails
 			f.mu.Lock()
 			f.moving = false
 			f.mu.Unlock()

@@ -15,16 +15,16 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// Group is the member Backends of a composed Backend, which closes them, and why it can't be used.
-// Make it with [NewGroup].
+// Group has the member Backends of a composed Backend, which closes them, and the reason why the
+// composed Backend can't be used, if there is one. Make it with [NewGroup].
 type Group struct {
 	Life  *Life
 	Start func() // unless nil: begins what goes on beside the calls, at the first of them
 
 	start   sync.Once
-	pkg     string           // the package, as errors say it
+	pkg     string           // the package's name, for errors
 	names   []string         // of the members
-	all     []driver.Backend // the members, and what is beside them
+	all     []driver.Backend // the members, and after them those of Keep
 	attach  sync.Once
 	refused atomic.Pointer[error]
 }
@@ -73,7 +73,7 @@ func (g *Group) Takes(a *driver.Acquisition, longest time.Duration) error {
 	return nil
 }
 
-// Add makes b a member, of which there must be one, and only once. It reports false if b is nil.
+// Add makes b a member, and refuses a nil one and a second time. It reports false if b is nil.
 func (g *Group) Add(name string, b driver.Backend) bool {
 	if b == nil {
 		g.Refuse("the member %q is nil; give it a Backend, such as redislock.New returns", name)
@@ -87,7 +87,7 @@ func (g *Group) Add(name string, b driver.Backend) bool {
 	return true
 }
 
-// Keep has b attached and closed with the members, which have been added, unless it is one.
+// Keep has b attached and closed with the members, unless it is one. All members are added before.
 func (g *Group) Keep(b driver.Backend) {
 	if g.find(b) < 0 {
 		g.all = append(g.all, b)
@@ -98,7 +98,7 @@ func (g *Group) find(b driver.Backend) int {
 	return slices.IndexFunc(g.all, func(m driver.Backend) bool { return Same(m, b) })
 }
 
-// Same reports whether a and b are one Backend. Of a type that can't be compared none is known to be.
+// Same reports whether a and b are one Backend. It reports false for a type that can't be compared.
 func Same(a, b driver.Backend) bool {
 	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
@@ -112,11 +112,11 @@ func DurationOr(d, unset time.Duration) time.Duration {
 	return min(d, 10*365*24*time.Hour)
 }
 
-// serverKey is where a server that tells no ID keeps one.
+// serverKey is the key at which a server that has no ID by itself keeps one.
 const serverKey = "lockgen.server"
 
-// KeptID returns the ID that the server of record keeps. The first process to ask draws it. It returns
-// "" if the server is configured to keep no values.
+// KeptID returns the ID that the server of record keeps. The first process that asks makes it. It
+// returns "" if the server is configured to keep no values.
 func KeptID(ctx context.Context, record driver.Agreement) (string, error) {
 	id, err := record.CompareAndSwap(ctx, serverKey, "", rand.Text())
 	if errors.Is(err, driver.ErrInvalid) {
@@ -179,7 +179,7 @@ func (g *Group) Servers() (all []string) {
 // Wrapped is a member's lease as one of the composed Backend. It has what the member's lease has.
 type Wrapped struct {
 	driver.Lease
-	TTL time.Duration // that was asked for
+	TTL time.Duration // as the acquisition had it
 }
 
 // Term implements [driver.ProvisionalLease].

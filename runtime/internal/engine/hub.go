@@ -39,8 +39,8 @@ func (h *Hub[K]) Subscribe(key K, onClose func()) *Subscriber[K] {
 	return s
 }
 
-// Notify tells the subscribers of key. It does not block: one that has a notice
-// coming gets no second.
+// Notify tells the subscribers of key. It does not block: a subscriber that has an
+// unread notice gets no second.
 func (h *Hub[K]) Notify(key K) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -18,8 +18,8 @@ type keyLock struct {
 	users int           // in it, or waiting; KeyedMutex.mu guards it
 }
 
-// Enter waits until nobody is in for key, or until ctx ends: then it returns the error of ctx, also if
-// both come together. If nobody is in, it does not look at ctx. The caller must call leave once.
+// Enter waits until nobody is in for key, or until ctx ends: then it returns the error of ctx, even if the
+// key becomes free at that moment. If nobody is in, it ignores ctx. The caller must call leave once.
 func (m *KeyedMutex[K]) Enter(ctx context.Context, key K) (leave func(), err error) {
 	m.mu.Lock()
 	if m.keys == nil {

@@ -10,7 +10,7 @@ import (
 // Match reports whether key matches pattern, in which * stands for any text and ? for one
 // byte: see [driver.Inspector].
 func Match(pattern, key string) bool {
-	var rest, from string // behind the last *, and what of key that is tried against
+	var rest, from string // the pattern behind the last *, and the part of key that it is tried against
 	for pattern != "" || key != "" {
 		switch {
 		case pattern != "" && pattern[0] == '*':
@@ -18,7 +18,7 @@ func Match(pattern, key string) bool {
 			rest, from = pattern, key
 		case pattern != "" && key != "" && (pattern[0] == '?' || pattern[0] == key[0]):
 			pattern, key = pattern[1:], key[1:]
-		case from != "": // the * stands for a byte more
+		case from != "": // let the * stand for a byte more
 			from = from[1:]
 			pattern, key = rest, from
 		default:
@@ -36,8 +36,8 @@ func Literal(pattern string) string {
 	return pattern
 }
 
-// List returns what [driver.Inspector.Locks] does: each gives all locks to yield until that
-// returns false, or returns what went wrong.
+// List returns the result of [driver.Inspector.Locks]. each passes all locks to yield until that
+// returns false, or returns an error.
 func List(each func(yield func(*driver.LockInfo) bool) error) iter.Seq2[*driver.LockInfo, error] {
 	return func(yield func(*driver.LockInfo, error) bool) {
 		if err := each(func(l *driver.LockInfo) bool { return yield(l, nil) }); err != nil {

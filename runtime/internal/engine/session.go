@@ -15,11 +15,11 @@ import (
 
 const (
 	idleLengths   = 3                      // a session that nobody has used for so many of its lengths is ended
-	retryKeep     = 250 * time.Millisecond // at most, after a keep-alive that failed
-	retryUndo     = time.Second            // the Locker tries more often, while it does
+	retryKeep     = 250 * time.Millisecond // the longest pause after a keep-alive that failed
+	retryUndo     = time.Second            // between two tries; the Locker's own come more often
 	undoWithin    = time.Second            // one attempt
 	destroyWithin = 500 * time.Millisecond // one attempt
-	longestRetry  = 2 * time.Second        // of ending a session at the server
+	longestRetry  = 2 * time.Second        // between two tries to end a session at the server
 )
 
 var (
@@ -28,8 +28,8 @@ var (
 )
 
 // Session is a session of a Backend at its server. It lives until End, until its
-// deadline has passed, or until nobody has used it for three of its lengths. What
-// comes then is another session.
+// deadline has passed, or until nobody has used it for three of its lengths. It does
+// not come back: Sessions opens another.
 type Session struct {
 	life   *Life
 	server SessionServer
@@ -53,7 +53,7 @@ type Session struct {
 	keepErr  error         // of the last one, if it failed
 	leases   map[*Lease]struct{}
 	pending  map[string]*driver.Acquisition // undos, by ID
-	retrying bool                           // a goroutine is at them
+	retrying bool                           // a goroutine tries them
 }
 
 func newSession(life *Life) *Session {
@@ -104,8 +104,8 @@ func (s *Session) Shorten(until driver.Instant) {
 	s.life.Go(func(context.Context) { s.notifyLoss() })
 }
 
-// Alive reports whether the session can be relied on. One whose deadline has passed
-// is over, whatever the server says later: its holders know of it.
+// Alive reports whether the session can be relied on. Once its deadline has passed it
+// is over, whatever the server says later, because its holders have given up.
 func (s *Session) Alive() bool {
 	if s.ctx.Err() == nil && s.Left() <= 0 {
 		s.End(fmt.Errorf("%w: no keep-alive was answered in time", driver.ErrLost))
@@ -154,8 +154,8 @@ func (s *Session) Await(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// Ask has a keep-alive sent now, or soon if the last one failed, and returns what is
-// closed when one was tried.
+// Ask has a keep-alive sent now, or soon if the last one failed. It returns a channel
+// that is closed when one was tried.
 func (s *Session) Ask() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,8 +175,8 @@ func (s *Session) keepAliveTried(err error) {
 	s.tried = make(chan struct{})
 }
 
-// keep keeps the session alive until it ends: a period after the last time, or when
-// asked, and after a failure soon, however often it is asked.
+// keep sends keep-alives until the session ends: a period after the last one, or when
+// asked. After a failure it waits for a short pause, even if it is asked.
 func (s *Session) keep() {
 	timer := time.NewTimer(time.Duration(s.period.Load()))
 	defer timer.Stop()
@@ -197,7 +197,7 @@ func (s *Session) keep() {
 			return
 		}
 		select {
-		case <-s.ask: // this is the answer to it
+		case <-s.ask: // the keep-alive below answers it
 		default:
 		}
 		wait := time.Duration(s.period.Load())
@@ -210,8 +210,8 @@ func (s *Session) keep() {
 	}
 }
 
-// keepOnce tries one keep-alive, and waits for half a period: then another is to be
-// tried. An answer that comes later counts all the same.
+// keepOnce tries one keep-alive, and waits for its answer for half a period. After that
+// the caller tries another. An answer that comes later still counts.
 func (s *Session) keepOnce() bool {
 	answered := make(chan error, 1)
 	s.life.Go(func(context.Context) {

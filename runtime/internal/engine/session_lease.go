@@ -10,8 +10,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// TokenBits is by how much the revision of the write that took a lock is shifted for the
-// fencing tokens of its lease. The bits below count the hand-offs within that.
+// TokenBits is how far the revision of the write that took a lock is shifted left for the
+// fencing tokens of its lease. The bits below count the hand-offs of the lease.
 const TokenBits = 16
 
 var (
@@ -25,7 +25,7 @@ var (
 // its own has passed the session undoes it: nobody else frees it while the session
 // lives on for others.
 type Lease struct {
-	// Acquisition is what it was granted for. Its place in the queue serves another by now, if any.
+	// Acquisition is what it was granted for, without Queue: another may have its place by now.
 	Acquisition driver.Acquisition
 
 	session  *Session
@@ -40,9 +40,9 @@ type Lease struct {
 	onLoss func()
 }
 
-// NewLease returns a lease for a, which took the lock by the write with this revision. It lasts until
-// then. It uses the session until Close, or until the session has ended at the server. onClose, if it is
-// not nil, is called then.
+// NewLease returns a lease for a, which took the lock by the write with this revision. until is its own
+// deadline. It uses the session until Close, which the session calls when it has ended at the server.
+// Close calls onClose, if that is not nil.
 func (s *Session) NewLease(a *driver.Acquisition, revision uint64, until driver.Instant, onClose func()) *Lease {
 	l := &Lease{Acquisition: *a, session: s, onClose: onClose, first: revision << TokenBits, n: min(max(a.Tokens, 1), 1<<TokenBits)}
 	l.Acquisition.Queue = false
@@ -122,7 +122,7 @@ func (l *Lease) ReleaseBy(ctx context.Context, free func(context.Context) (had, 
 	l.Close()
 	l.session.DropUndo(l.Acquisition.ID)
 	switch {
-	case l.freeing.Swap(false): // it was we who freed it; or the session, for which it is over meanwhile
+	case l.freeing.Swap(false): // an attempt of ours has freed it, or the session's undo
 		return nil
 	case !had:
 		return errGone
@@ -147,8 +147,8 @@ func (l *Lease) lapse() {
 	}
 }
 
-// Close ends the lease: it has nothing at the server any more. It reports whether it had
-// until now. A second call does nothing.
+// Close ends the lease: it has nothing at the server any more. A second call does nothing, and
+// reports false.
 func (l *Lease) Close() bool {
 	l.until.End()
 	l.mu.Lock()
@@ -169,8 +169,8 @@ func (l *Lease) Close() bool {
 	return true
 }
 
-// CloseAndUndo closes a lease that the server or the clock has ended: nobody releases it. The
-// session undoes what is left of it, or what a late attempt may yet take.
+// CloseAndUndo closes a lease that the server or the clock has ended, which nobody releases.
+// The session undoes what is left of it, or what a late attempt may yet take.
 func (l *Lease) CloseAndUndo() {
 	if l.Close() {
 		l.session.AddUndo(&l.Acquisition)
@@ -236,13 +236,13 @@ func (s *Session) runUndos(ctx context.Context) {
 	}
 }
 
-// nextUndo returns one of the pending undos: nil if there is none, and the next needs
-// a goroutine of its own.
+// nextUndo returns one of the pending undos. If there is none it returns nil, and AddUndo has
+// to start another goroutine.
 func (s *Session) nextUndo() *driver.Acquisition {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range s.pending {
-		return a // any: one that is refused for long must not keep the others
+		return a // any of them: one that fails for long must not delay the others
 	}
 	s.retrying = false
 	return nil

@@ -39,7 +39,7 @@ type Sessions[C comparable, S SessionServer] struct {
 
 	mu      sync.Mutex
 	byClass map[C]S
-	all     map[*Session]S // those, and the ones that have not ended at the server yet
+	all     map[*Session]S // these, and those that have ended here but not yet at the server
 }
 
 // ClassTTL returns the longest ttl of the leases that share a session with a lease of length ttl. There
@@ -55,7 +55,7 @@ func ClassTTL(ttl time.Duration) time.Duration {
 
 // NewSessions returns the sessions of a Backend; none is open yet. begin returns the
 // engine's side of a new one. It must neither block nor call a method of Sessions. undo undoes
-// what an acquisition took, or may yet take, and forgets what it knows of what ended with its session.
+// what an acquisition took, or may yet take, and forgets it if it ended with its session.
 func NewSessions[C comparable, S SessionServer](life *Life, begin func(C, *Session) S, undo func(context.Context, *driver.Acquisition) error) *Sessions[C, S] {
 	return &Sessions[C, S]{life: life, begin: begin, undo: undo, byClass: map[C]S{}, all: map[*Session]S{}}
 }
@@ -136,8 +136,8 @@ func (ss *Sessions[C, S]) All() (open []S) {
 	return open
 }
 
-// Undo undoes a. What it leaves each session undoes: the Locker gives up when the lease that was
-// asked for would be over, and a session goes on.
+// Undo undoes a. If that fails, each session goes on to try: the Locker gives up when the lease that
+// was asked for would be over, but a session lives on.
 func (ss *Sessions[C, S]) Undo(ctx context.Context, a *driver.Acquisition) error {
 	err := ss.undo(ctx, a)
 	for _, server := range ss.All() {
@@ -164,7 +164,7 @@ func (ss *Sessions[C, S]) Close() {
 func (s *Session) run(context.Context) {
 	if err := s.server.Open(s.ctx); err != nil {
 		s.End(err)
-		s.failed = context.Cause(s.ctx) // it may have been closed meanwhile
+		s.failed = context.Cause(s.ctx) // not err if Close has come first
 		s.forget()
 		close(s.opened)
 		return

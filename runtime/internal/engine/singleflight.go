@@ -18,9 +18,9 @@ type flightCall struct {
 	err  error
 }
 
-// Do waits for the question that is under way, or has life ask one by ask, and returns its
-// error. An engine that does not answer delays each of many callers by one question, or until ctx
-// ends.
+// Do waits for the question that is under way, or asks one by ask in a goroutine of life, and
+// returns its error. If the engine does not answer, each of many callers waits for one question
+// only, or until ctx ends.
 func (s *SingleFlight) Do(ctx context.Context, life *Life, ask func(ctx context.Context) error) error {
 	call := s.begin(life, ask)
 	if call == nil {
@@ -31,7 +31,7 @@ func (s *SingleFlight) Do(ctx context.Context, life *Life, ask func(ctx context.
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if call.err != nil && life.Context().Err() != nil { // its end cancelled the question
+	if call.err != nil && life.Context().Err() != nil { // the end of life cancelled the question
 		return driver.ErrClosed
 	}
 	return call.err

@@ -29,8 +29,8 @@ func ParseURL(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// ParseServers is ParseURL for scheme://user:password@host:port,host/path, as [url.Parse] knows
-// one host alone. It returns the servers, of which those without a port have this one, and the rest of the URL.
+// ParseServers is ParseURL for scheme://user:password@host:port,host/path: [url.Parse] accepts one
+// host only. It returns the servers, with this port where they have none, and the rest of the URL.
 func ParseServers(text, port string) (rest *url.URL, servers []string, err error) {
 	scheme, behind, ok := strings.Cut(text, "://")
 	if !ok || strings.ContainsAny(scheme, ":@/") {

@@ -12,7 +12,7 @@ import (
 )
 
 // maxBeats bounds the keys whose beats are remembered. If one is forgotten and its holder has died,
-// whoever waits does so for another whole lease.
+// waiters wait for another whole lease.
 const maxBeats = 100_000
 
 // beat stands for the end of a lease at an engine without a clock: a mark that changes whenever
@@ -25,9 +25,9 @@ type beat struct {
 	Lasts int64  `json:"lasts,omitempty"` // µs
 }
 
-// ResolveRevision puts tokens into a value that an engine without a clock has: into that
-// of a new record, which has the revision of its first write. All later tokens are below
-// those of the record's last revision: each takes a write, and has 2^16 at most.
+// ResolveRevision puts tokens into the value of a new record at an engine without a clock:
+// they come from the revision of the record's first write. Later tokens count on from these,
+// and stay below those of its last revision: a lease takes a write, and 2^16 tokens at most.
 func ResolveRevision(value string, revision uint64) string {
 	if !strings.Contains(value, `"@`) {
 		return value
@@ -56,7 +56,7 @@ func (s *State) withBeats(version string) string {
 }
 
 // resolveBeatsLocked sets the instants of s, which is at key now, from its beats, by the clock of this
-// process. own is the version of this process's write, or "": its marks count from now, before it was sent.
+// process. own is "", or the version of a write of this process, sent after now: its marks count from now.
 func (l *Locks) resolveBeatsLocked(key string, s *State, own string, now Time) {
 	before, after := l.beats[key], beats{}
 	s.eachEnd(func(until *Time, b *beat) {
@@ -65,7 +65,7 @@ func (l *Locks) resolveBeatsLocked(key string, s *State, own string, now Time) {
 		}
 		first, known := before[b.Mark]
 		if own != "" && strings.HasPrefix(b.Mark, own) {
-			first = now // though another goroutine here has seen it since, before its answer came
+			first = now // even if another goroutine here has seen it before the answer came
 		} else if !known {
 			first = l.localTime()
 		}
@@ -81,7 +81,7 @@ func (l *Locks) resolveBeatsLocked(key string, s *State, own string, now Time) {
 	l.beats[key] = after
 }
 
-// recheckAfter is when a record is looked at again that must be kept for longer, or could not be removed.
+// recheckAfter is when to look again at a record that must be kept for longer, or could not be removed.
 const recheckAfter = 10 * time.Minute
 
 // removeLater removes the record of key, which nobody uses, after this time. Each record has one goroutine
@@ -96,13 +96,13 @@ func (l *Locks) removeLater(key string, after time.Duration) {
 		if !engine.Pause(ctx, min(after, recheckAfter)) {
 			return
 		}
-		leave, err := l.removals.Enter(ctx, "") // all at once would be more than an engine takes of one client
+		leave, err := l.removals.Enter(ctx, "") // one at a time: an engine may refuse many from one client
 		if err != nil {
 			return
 		}
 		defer leave()
 		l.mu.Lock()
-		delete(l.removing, key) // whoever leaves the record after this calls removeLater again
+		delete(l.removing, key) // the next that leaves the record unused calls removeLater again
 		l.mu.Unlock()
 		l.removeUnused(ctx, key)
 	})

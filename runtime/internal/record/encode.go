@@ -12,8 +12,8 @@ import (
 )
 
 // Time is an instant on the engine's clock, in µs since 1970. A negative Time is relative: so
-// many µs after the write that stores it, for which the engine puts in the instant. It is encoded
-// as a number, and a relative one as the placeholder "+<µs>".
+// many µs after the write that stores it. It is encoded as a number, and a relative one as the
+// placeholder "+<µs>", which the engine replaces by the instant.
 type Time int64
 
 // After returns the time so many µs after the write that stores it.
@@ -30,8 +30,8 @@ func (t Time) MarshalJSON() ([]byte, error) {
 // Token is a fencing token; 0 is none.
 type Token uint64
 
-// fromClock + n stands for a token that the engine puts in when it writes the value: n more
-// than its clock says, see [driver.TokensPerMicrosecond]. It is encoded as the placeholder "@<n>".
+// fromClock + n stands for a token that the engine computes when it writes the value: n more than
+// its clock gives, see [driver.TokensPerMicrosecond]. It is encoded as the placeholder "@<n>".
 const fromClock = Token(1) << 62
 
 // MarshalJSON implements [json.Marshaler].
@@ -65,7 +65,7 @@ func (t *Text) UnmarshalJSON(value []byte) error {
 var placeholders = regexp.MustCompile(`"([+@])(\d+)"`)
 
 // Resolve puts the engine's time into a value, for an engine that knows its time when it
-// writes: what redislock's swap.lua does.
+// writes. redislock's swap.lua does the same.
 func Resolve(value string, now Time) string {
 	return replacePlaceholders(value, func(sign byte, n uint64) uint64 {
 		if sign == '+' {
@@ -84,7 +84,7 @@ func replacePlaceholders(value string, by func(sign byte, n uint64) uint64) stri
 }
 
 // A value is the version, a space and the state. Each write has a version of its own, so
-// that one which arrives late finds another than it expects.
+// that a late write finds another version than it expects.
 
 func encode(version string, s *State) string {
 	text, _ := json.Marshal(s) // a State has nothing that can't be encoded
@@ -97,7 +97,7 @@ func Version(value string) string {
 	return version
 }
 
-// Idle reports whether nobody is inside or waits by a value, and it is no register.
+// Idle reports whether a value is a record in which nobody is inside or waits, and no register.
 func Idle(value string) bool {
 	_, s, err := decode(value)
 	return err == nil && len(s.In)+len(s.Queue) == 0 && s.Value == ""

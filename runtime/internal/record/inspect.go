@@ -10,7 +10,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// Client is whose layout a record has.
+// Client names the layout of records.
 const Client = "lockgen"
 
 var recordPrefix = regexp.MustCompile(`^[0-9a-f]{16} \{`)
@@ -45,7 +45,7 @@ func (l *Locks) Describe(key, value string, now Time) (*driver.LockInfo, error) 
 	for _, p := range s.In {
 		info.Kind |= kindOf(family(p.Kind))
 		h := driver.Holder{ID: p.ID, Name: string(p.Name), Token: uint64(p.Token), Client: Client, Kind: kindOf(p.Kind), Left: p.Until.left(now)}
-		if !l.clockless && p.Kind != kindRead { // whose token is that of the last writer
+		if !l.clockless && p.Kind != kindRead { // a reader has the last writer's token
 			h.Since = ClockOf(uint64(p.Token), now)
 		}
 		if h.Left > 0 {
@@ -82,8 +82,8 @@ func kindOf(name string) driver.Kind {
 	return 0
 }
 
-// Break takes the holder with this ID out, whoever it is, and lets in whom that makes room
-// for: see [driver.Inspector].
+// Break takes out the holder with this ID, in whatever process, and lets in the waiters whose
+// turn it then is: see [driver.Inspector].
 func (l *Locks) Break(ctx context.Context, key, id string) error {
 	_, _, err := l.update(ctx, Write{Key: key}, func(s *State, now Time) (bool, error) {
 		if s.holder(id) == nil {

@@ -35,7 +35,7 @@ func (l *Locks) newLease(a *driver.Acquisition, p *Party, v view) *lease {
 	return made
 }
 
-// extend moves the deadline to that of p in v. The engine read its clock after it was asked.
+// extend moves the deadline to the end of p's lease in v. The engine read its clock after v.at.
 func (l *lease) extend(p *Party, v view) {
 	left := p.Until.left(v.now)
 	l.deadline.Extend(v.at.Add(left))
@@ -122,8 +122,8 @@ func (l *lease) release(ctx context.Context, last uint64, completed bool) error 
 		l.mayBeReleased.Store(true)
 	}
 	if errors.Is(err, driver.ErrLost) && l.mayBeReleased.Load() && (!completed || v.state.isDone(tick)) {
-		// An attempt whose answer was lost has released it, or it ended by itself: released either
-		// way. But a tick that is not recorded may be run again, so that is ErrLost.
+		// An attempt whose answer was lost has released it, or it has ended by itself: either way it
+		// is free. But a tick that is not recorded may be run again: that is ErrLost.
 		return nil
 	}
 	return err
@@ -152,8 +152,8 @@ func (l *Locks) forget(held *lease) {
 // renewalsAtOnce is how many records are renewed at the same time: each is a request.
 const renewalsAtOnce = 32
 
-// RenewAll is [driver.BatchRenewer.RenewAll] of a Backend that has mutexes as well, which
-// it renews by mutexes, all in one call. Both go on at the same time.
+// RenewAll is [driver.BatchRenewer.RenewAll] of a Backend that has mutexes as well. It renews
+// these with one call of mutexes, and the records at the same time.
 func RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration,
 	mutexes func(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error) []error {
 	errs := make([]error, len(leases))

@@ -79,9 +79,9 @@ func partyOf(a *driver.Acquisition) Party {
 	return p
 }
 
-// held returns the error for p, which can't come in: the first holder, when the first of all
-// leases ends, and the smallest number of permits that a holder knows of, if p knows of another.
-// If there is no holder, p waits for a condition to be called.
+// held returns the error for p, which can't come in. It has the first holder, the time until the
+// first of all leases ends, and the smallest Limit of a holder that differs from p's. If there is no
+// holder, p waits for a condition to be called.
 func (v view) held(p Party) *driver.HeldError {
 	held := &driver.HeldError{}
 	for i, other := range v.state.In {
@@ -119,7 +119,7 @@ const AllKinds = driver.Read | driver.Write | driver.Fair | driver.Permits | dri
 // Methods are what a Backend embeds to be a [driver.Viewer] and a [driver.Caller].
 type Methods struct{ locks *Locks }
 
-// Methods returns those of l.
+// Methods returns the Methods of l.
 func (l *Locks) Methods() Methods { return Methods{l} }
 
 // View implements [driver.Viewer].
@@ -155,16 +155,16 @@ func (s *State) keep(mayHaveRun bool, ttl time.Duration) {
 	}
 }
 
-// valueLasts is for how long after its last write an engine with a clock keeps the value
-// on which processes agree: for good, as people count.
+// valueLasts is how long after its last write an engine with a clock keeps the value on
+// which processes agree: practically for ever.
 const valueLasts = 10 * 365 * 24 * time.Hour
 
-type methods = Methods // so that a Backend that embeds a Register has no exported field by it
+type methods = Methods // unexported, so that a Register has no exported field
 
 // Register are the Methods of a Backend that is a [driver.Agreement] as well.
 type Register struct{ methods }
 
-// Register returns those of l.
+// Register returns the Register of l.
 func (l *Locks) Register() Register { return Register{l.Methods()} }
 
 // CompareAndSwap implements [driver.Agreement].

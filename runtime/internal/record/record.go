@@ -1,7 +1,7 @@
 // Package record keeps read-write locks, fair locks and semaphores in one value for each
-// key, at an engine that can replace a value if it is unchanged. Who is inside, who waits
-// and whose turn it is stands in the value, so that one write does each step whole: whoever
-// leaves lets in those whose turn it is.
+// key, at an engine that can replace a value if it is unchanged. The value says who is inside,
+// who waits and whose turn it is, so that each step is one write: the one that leaves also
+// lets in those whose turn it is.
 //
 // An attempt that arrives late changes nothing, because it names the version that it has
 // seen. The one version that can come back is that of a key without a value; so a value
@@ -21,7 +21,7 @@ import (
 
 const (
 	// grantLease is the lease of a grant from the queue, until the new holder renews it. A process
-	// that hangs in the queue holds the others up for so long, or until the next of them looks,
+	// that hangs in the queue delays the others for so long, and until the next of them looks,
 	// which each does once a second.
 	grantLease = 500 * time.Millisecond
 	// placeTTL is how long a place in the queue lasts. A waiter tries once a second, which extends it.
@@ -32,7 +32,7 @@ const (
 	// retention is how long the engine keeps the value of a key that nobody uses any more. Tokens
 	// still rise if the engine's clock is set back by as much.
 	retention = 2500 * time.Millisecond
-	// versionLength is that of a version: 8 random bytes in hexadecimal.
+	// versionLength is the length of a version: 8 random bytes in hexadecimal.
 	versionLength = 16
 	// longestPause bounds the pause of an acquire that lost to other writers of the key.
 	longestPause = 100 * time.Millisecond
@@ -51,10 +51,10 @@ type Write struct {
 	Renews  bool          // it is to renew a lease, and waits for nothing else
 	Value   string        // the new one
 	Lasts   time.Duration // the engine forgets the value after that; 0 is at once
-	Granted []string      // the IDs that wait no longer by it: their processes are to be told
+	Granted []string      // the IDs that it takes out of the queue: their processes are to be told
 	Wanted  []string      // the IDs of the holders that others have begun to wait for
 
-	retryQueue string // in this process, where retries are made one at a time: "", or that of releases
+	retryQueue string // in which retries of this process are made one at a time: "", or that of releases
 }
 
 // Answer is what the engine says to a [Write].
@@ -79,13 +79,13 @@ type Locks struct {
 	store Store
 
 	renewsGrants bool                      // see NewWatched
-	life         *engine.Life              // likewise: of its Backend
+	life         *engine.Life              // likewise: the Backend's
 	watch        Watch                     // likewise
 	clockless    bool                      // see NewClockless
-	began        time.Time                 // likewise: what its clock counts from
-	arrivals     engine.KeyedMutex[string] // of those of this process who come to a key
-	retries      engine.KeyedMutex[string] // of those whose write that takes nothing came too late
-	removals     engine.KeyedMutex[string] // all for "": of an engine without a clock, the removals of records
+	began        time.Time                 // likewise: the zero of localTime
+	arrivals     engine.KeyedMutex[string] // by key: acquires of this process that join the queue
+	retries      engine.KeyedMutex[string] // by key and retryQueue: writes that take no lock, and were too late
+	removals     engine.KeyedMutex[string] // at an engine without a clock: removals of records, all for ""
 
 	mu       sync.Mutex           // guards the rest
 	beats    map[string]beats     // by key, of an engine without a clock
@@ -95,7 +95,7 @@ type Locks struct {
 	leases   map[string]*lease    // by ID: those that are held
 }
 
-// view is what a key was at one moment.
+// view is what was at a key at one moment.
 type view struct {
 	version string
 	state   State
@@ -247,7 +247,7 @@ func (l *Locks) remember(w Write, a Answer, at driver.Instant, now Time) (view, 
 	}
 	if delete(l.seen, key); version != "" {
 		if len(l.seen) >= maxSeen {
-			clear(l.seen) // which costs a request each
+			clear(l.seen) // each will cost a request
 		}
 		l.seen[key] = v
 	}

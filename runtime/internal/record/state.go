@@ -10,7 +10,7 @@ import (
 // is inside and nobody waits.
 type State struct {
 	Token   Token   `json:"token,omitempty"`   // the highest that was given
-	Written Token   `json:"written,omitempty"` // that of the last writer
+	Written Token   `json:"written,omitempty"` // the last token of the last writer
 	Last    string  `json:"last,omitempty"`    // the kind of the last one that was let in
 	In      []Party `json:"in,omitempty"`      // who is inside
 	Queue   []Party `json:"queue,omitempty"`   // who waits, in the order of arrival
@@ -27,8 +27,8 @@ type Party struct {
 	ID     string `json:"id"`
 	Kind   string `json:"kind"` // as driver.Kind has it
 	Weight int    `json:"weight,omitempty"`
-	Limit  int    `json:"limit,omitempty"`  // the permits that it knows of
-	Grant  int64  `json:"grant"`            // how long the lease is that it gets when its turn comes, in µs
+	Limit  int    `json:"limit,omitempty"`  // how many permits there are, by its Mode
+	Grant  int64  `json:"grant"`            // the length of the lease that it gets when its turn comes, in µs
 	Until  Time   `json:"until,omitempty"`  // when its lease or its place in the queue ends
 	Beat   beat   `json:"beat,omitzero"`    // of Until, at an engine without a clock
 	Tokens uint64 `json:"tokens,omitempty"` // how many fencing tokens it gets; 0 is 1
@@ -89,7 +89,7 @@ func (s *State) conflict(p Party) error {
 	return nil
 }
 
-// remove takes the party with this ID out, and lets in those that this makes room for. It
+// remove takes out the party with this ID, and lets in the waiters whose turn it then is. It
 // reports whether the party was inside, and whether it was inside or in the queue.
 func (s *State) remove(id string, now Time) (inside, anywhere bool) {
 	before := len(s.Queue)
@@ -104,7 +104,7 @@ func (s *State) remove(id string, now Time) (inside, anywhere bool) {
 	return inside, anywhere
 }
 
-// noteExit is called when p leaves, which was inside: readers after a writer have its last token.
+// noteExit is called when p, which was inside, leaves: readers after a writer have its last token.
 func (s *State) noteExit(p Party) {
 	if p.Kind == kindWrite {
 		s.Written = p.lastToken()
@@ -125,7 +125,7 @@ func (s *State) expire(now Time) (changed bool) {
 		return over(p)
 	})
 	s.Queue = slices.DeleteFunc(s.Queue, over)
-	missed := inside - len(s.In) // if they were called: whoever hears a call leaves in time
+	missed := inside - len(s.In) // at a condition: whoever hears a call leaves in time
 	if changed = missed > 0 || len(s.Queue) < waiting; changed {
 		s.admit(now)
 		s.callNext(missed, now)
@@ -133,7 +133,7 @@ func (s *State) expire(now Time) (changed bool) {
 	return changed
 }
 
-// callNext calls the next waiters of a condition in place of so many that missed their call.
+// callNext calls the next waiters of a condition in place of those that missed their call.
 func (s *State) callNext(missed int, now Time) {
 	if len(s.Queue) > 0 && s.Queue[0].Kind == kindCondition {
 		s.call(missed, now)
@@ -153,7 +153,7 @@ func (s *State) call(n int, now Time) (any bool) {
 }
 
 // giveBack returns p's tokens above used, so that tokens do not run ahead of the engine's clock.
-// The next writer's stay above those of readers.
+// The next token stays above those of the readers.
 func (s *State) giveBack(p *Party, used Token) {
 	if p.Tokens > 1 && p.Token <= used && used < p.lastToken() {
 		if s.Token == p.lastToken() {
@@ -165,7 +165,7 @@ func (s *State) giveBack(p *Party, used Token) {
 
 // admit lets in those of the queue whose turn it is.
 func (s *State) admit(now Time) {
-	if len(s.Done) > 0 { // whoever waits to run a tick that is completed need not wait
+	if len(s.Done) > 0 { // a party whose tick is completed need not wait
 		s.Queue = slices.DeleteFunc(s.Queue, func(p Party) bool { return s.isDone(p.Tick) })
 	}
 	for next := s.admissible(); len(next) > 0; next = s.admissible() {
@@ -245,7 +245,7 @@ func (s *State) enter(p Party, now Time, lease int64) {
 	s.In = append(s.In, p)
 }
 
-// nextToken returns a token above all that were given. In a new record the engine puts it in.
+// nextToken returns a token above all that were given. For a new record the engine computes it.
 func (s *State) nextToken(now Time) Token {
 	if s.Token == 0 {
 		return fromClock
@@ -280,7 +280,7 @@ func (s *State) arrive(p Party, now Time, lease int64, waits bool) (changed bool
 	return changed || waits
 }
 
-// mustWait reports whether p, who comes now, may not come in.
+// mustWait reports whether p, which arrives now, may not come in.
 func (s *State) mustWait(p Party) bool { return !s.fits(p) || s.overtakes(p) }
 
 // overtakes reports whether p would come in before a waiter that goes first.

@@ -6,10 +6,10 @@ import (
 )
 
 const (
-	// ticksLast is for how long after its last write a record that knows completed
-	// ticks is kept: more than a month, for jobs that run monthly.
+	// ticksLast is how long after its last write a record that has completed ticks
+	// is kept: more than a month, for jobs that run monthly.
 	ticksLast = 40 * 24 * time.Hour
-	// maxTicks and maxTickBytes bound how many it knows.
+	// maxTicks and maxTickBytes bound how many it has.
 	maxTicks     = 256
 	maxTickBytes = 10_000
 )

@@ -24,8 +24,8 @@ type keyWatch struct {
 	hub   engine.Hub[string] // by the IDs of the acquisitions that wait
 }
 
-// Subscribe is [driver.Notifier.Subscribe]. A waiter is notified when the value at the key shows it
-// in the queue no more. Nobody is notified when a lease expires: waiters look once a second. All
+// Subscribe is [driver.Notifier.Subscribe]. A waiter is notified when it is no longer in the queue of
+// the value at the key. Nobody is notified when a lease expires: waiters look once a second. All
 // waiters of a key share one watch.
 func (l *Locks) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
 	l.mu.Lock()
@@ -82,7 +82,7 @@ func (l *Locks) follow(ctx context.Context, key string, w *keyWatch) {
 		return
 	}
 	for engine.Pause(ctx, 100*time.Millisecond) {
-		_ = l.watch(ctx, key, sync.OnceFunc(func() { tell("") }), tell) // what happened in the gap went unseen
+		_ = l.watch(ctx, key, sync.OnceFunc(func() { tell("") }), tell) // it has missed what happened in the gap
 	}
 }
 
@@ -93,8 +93,8 @@ func (l *Locks) endWatchLocked(key string, w *keyWatch) {
 	}
 }
 
-// notifyGranted notifies the waiters of this process with these IDs, which a write of this process
-// has let in.
+// notifyGranted notifies the waiters of this process that a write of this process has let in: those
+// with these IDs.
 func (l *Locks) notifyGranted(key string, ids []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -105,8 +105,8 @@ func (l *Locks) notifyGranted(key string, ids []string) {
 	}
 }
 
-// notifyWaiting notifies the waiters of w that value shows in the queue no more. It returns how many
-// fair locks are before the first waiter of w.
+// notifyWaiting notifies the waiters of w that are no longer in the queue of value. It returns how
+// many fair locks are before the first waiter of w.
 func (l *Locks) notifyWaiting(w *keyWatch, key, value string) (ahead int) {
 	version, s, err := decode(value)
 	l.mu.Lock()
