@@ -20,7 +20,7 @@ const useClusterClient = "a node of a Redis Cluster takes a part of the keys alo
 	"or Open a URL with ?cluster=true"
 
 // checkAllSlots returns an error if the server refuses keys because another node of its Cluster has
-// them. A proxy to a Cluster, which says as well that it is one, refuses none.
+// them. A proxy to a Cluster also says that it is a cluster, but refuses none.
 func checkAllSlots(ctx context.Context, conn interface{ Pipeline() redis.Pipeliner }) error {
 	pipe := conn.Pipeline()
 	for i := range probedSlots {
@@ -38,7 +38,7 @@ func checkAllSlots(ctx context.Context, conn interface{ Pipeline() redis.Pipelin
 	return nil
 }
 
-// withAdvice adds to err which server it is of, and what a person can do about it. batcher is
+// withAdvice adds to err the server's address, and what a person can do about it. batcher is
 // nil for an error of b.client, which lists locks.
 func (b *Backend) withAdvice(batcher *batcher, err error) error {
 	err = wrapConflict(err)
@@ -63,8 +63,8 @@ func (b *Backend) withAdvice(batcher *batcher, err error) error {
 	return err
 }
 
-// Servers implements [driver.Located]: those that the caller's client names, which are
-// Sentinels where these name the server.
+// Servers implements [driver.Located]: it returns the addresses in the caller's client, which
+// are those of the Sentinels if it has some.
 func (b *Backend) Servers() []string {
 	if cluster := b.router.cluster(); cluster != nil {
 		return cluster.Options().Addrs

@@ -14,7 +14,7 @@ import (
 
 const (
 	// batchSlots is how many batches are under way to a server at a time. Over a
-	// network nobody waits for a round trip that is not its own until so many are;
+	// network, a call waits for the round trip of another batch only when so many are;
 	// beside a busy server, more would only make batches smaller. bench/README.md
 	// has the figures.
 	batchSlots = 8
@@ -34,14 +34,14 @@ const (
 // those that come while all are in use go together in the next batch.
 type batcher struct {
 	client  *redis.Client // each new connection checks that the server is fit for locks, except a standby's
-	standby *batcher      // for renewals, and for releases where client has no connection; it has none itself
+	standby *batcher      // for renewals, and for releases at a server that is unfit for locks; nil in a standby
 	warmed  atomic.Bool   // standby has had a connection, or is dialing one
 	prompt  atomic.Bool   // the last round trip was answered within promptLimit
 
 	mu      sync.Mutex
 	waiting []*call
 	slots   int // in use
-	conns   int // how many slots were in use, at most, when a batch was done: so many connections there are
+	conns   int // the most slots that were in use when a batch was done: there are as many connections
 
 	*server
 
@@ -50,7 +50,7 @@ type batcher struct {
 	inOutage atomic.Bool // there is an outage
 }
 
-// forCall returns the one of b and its standby that does c.
+// forCall returns the batcher for c: b, or its standby for a renewal.
 func (b *batcher) forCall(c *call) *batcher {
 	if c.renews {
 		return b.standby
@@ -58,9 +58,9 @@ func (b *batcher) forCall(c *call) *batcher {
 	return b
 }
 
-// do runs c, whose reply is there if it returns nil. It returns when ctx ends, or within
-// directLimit after that: with errNotSent if c was not sent and will not be, else with errNoAnswer.
-// A server that was prompt and falls silent is an errNoAnswer after directLimit.
+// do runs c. If it returns nil, c has its reply. It returns when ctx ends, or within directLimit
+// after that: with errNotSent if c was not sent and will not be, else with errNoAnswer. If the
+// server was prompt and falls silent, do returns errNoAnswer after directLimit.
 func (b *batcher) do(ctx context.Context, c *call) error {
 	if ctx.Err() != nil || c.replicas.want > 0 || !b.prompt.Load() || !b.takeSlot() {
 		b.enqueue(ctx, c)
@@ -157,7 +157,7 @@ func (c *call) wait(ctx context.Context) error {
 func (b *batcher) work() {
 	for batch := b.next(); len(batch) > 0; batch = b.next() {
 		ctx := context.Background()
-		if len(batch) == 1 { // a hook's span has its parent
+		if len(batch) == 1 { // so that a hook's span has the caller's as its parent
 			ctx = context.WithoutCancel(batch[0].ctx)
 		}
 		b.send(ctx, batch)
@@ -203,7 +203,7 @@ func (b *batcher) send(ctx context.Context, calls []*call) {
 // round sends calls in one round trip. It returns those that have ended, and those to send
 // again.
 func (b *batcher) round(ctx context.Context, calls []*call) (ended, again []*call) {
-	if len(calls) > 1 { // else go-redis fails all for the one whose caller goes while it connects
+	if len(calls) > 1 { // else go-redis would fail all if a caller goes while it connects
 		calls = slices.DeleteFunc(calls, func(c *call) bool { return !c.encode() })
 	}
 	var cmds []*redis.Cmd
@@ -259,7 +259,7 @@ func (b *batcher) process(ctx context.Context, cmds []*redis.Cmd, each []*call) 
 		return
 	}
 	pipe := b.client.Pipeline()
-	first := len(cmds) - len(each) // those before are of several calls
+	first := len(cmds) - len(each) // the commands before it are for several calls each
 	for i, cmd := range cmds {
 		if i < first {
 			_ = pipe.Process(ctx, cmd)
@@ -270,7 +270,7 @@ func (b *batcher) process(ctx context.Context, cmds []*redis.Cmd, each []*call) 
 			_ = pipe.Process(ctx, redis.NewStatusCmd(ctx, "asking"))
 		}
 		_ = pipe.Process(ctx, cmd)
-		if c.replicas.want > 0 { // about what its own connection wrote
+		if c.replicas.want > 0 { // WAIT is about what its own connection wrote
 			c.waited = redis.NewIntCmd(ctx, "wait", c.replicas.want, c.replicas.within.Milliseconds())
 			_ = pipe.Process(ctx, c.waited)
 		}

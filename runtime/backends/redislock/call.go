@@ -22,10 +22,10 @@ type request struct {
 	nargs    int
 	replicas replicas
 
-	takes            bool          // a lock: a server that is unfit for locks refuses it
-	renews           bool          // a lease: the standby sends it
+	takes            bool          // it takes a lock: at a server that is unfit for locks it fails
+	renews           bool          // it renews a lease: the standby sends it
 	readOnly         bool          // it changes nothing, so its outcome is never unknown
-	tombstone        time.Duration // that it leaves
+	tombstone        time.Duration // how long the tombstone that it leaves lasts, or 0
 	oneKeySuffices   bool          // while a slot moves, the lock's own key is enough: see withOneKey
 	waitsForFailover bool          // its caller may wait until another server has taken over
 }
@@ -45,8 +45,8 @@ type call struct {
 	ctx    context.Context // the caller's
 	done   chan struct{}
 
-	batcher *batcher // that sent it as one of several: see several.go
-	failed  error    // how that ended
+	batcher *batcher // that has sent it as one of several: see several.go
+	failed  error    // of that attempt
 }
 
 // on returns a call that runs s on keys.
@@ -56,7 +56,7 @@ func (s *script) on(keys ...string) *call {
 	return c
 }
 
-// with gives c these arguments, but for empty ones behind the last that is not.
+// with gives c these arguments, without the empty ones at the end.
 func (c *call) with(args ...string) *call {
 	copy(c.args[:], args)
 	for c.nargs = len(args); c.nargs > 1 && args[c.nargs-1] == ""; c.nargs-- {
@@ -75,10 +75,10 @@ var (
 	errNotSent = errors.New("not sent")
 	// errNoAnswer says that a call may have run, or may yet run.
 	errNoAnswer = errors.New("no answer")
-	// errNoHandshake goes with errNotSent where a server was reached, and fell
-	// silent before anything was asked of it.
+	// errNoHandshake goes with errNotSent if a server was reached, and fell
+	// silent before the command was sent.
 	errNoHandshake = errors.New("no connection")
-	// errDial goes with errNotSent where no connection could be made.
+	// errDial goes with errNotSent if no connection could be made.
 	errDial = errors.New("dial")
 )
 
@@ -96,7 +96,7 @@ func (c *call) outcomeUnknown(err error) bool {
 // the command, just before it writes to the connection.
 type sentMark struct {
 	arg    string // what the server gets
-	call   *call  // that the command is for, or nil if it is for several
+	call   *call  // the call of the command, or nil if it has several
 	at     atomic.Pointer[driver.Instant]
 	resent atomic.Bool // a hook has sent it more than once
 }

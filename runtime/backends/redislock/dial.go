@@ -16,10 +16,10 @@ import (
 
 type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// untilClosed returns dial, which fails once the last Locker has closed. Its errors wrap errDial.
+// untilClosed returns dial until the last Locker closes: then it fails. Its errors wrap errDial.
 func (b *Backend) untilClosed(dial dialer) dialer {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		if b.life.Closed() { // a client that a call makes beside Close would keep its connection
+		if b.life.Closed() { // nobody would close a client that a call makes while Close runs
 			return nil, fmt.Errorf("%w: %w", errDial, redis.ErrClosed)
 		}
 		ctx, cancel := context.WithCancel(ctx)
@@ -106,8 +106,8 @@ func maintenanceOff() *maintnotifications.Config {
 	return &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 }
 
-// openSentinel dials the Sentinels as well: a client that [New] could copy
-// takes those that it asks with it when it closes.
+// openSentinel dials the Sentinels by itself. A Backend of [New] asks them through the
+// caller's client, and can't once that is closed.
 func openSentinel(o *redis.FailoverOptions, options []Options) *Backend {
 	o.ReplicaOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
 	dial := o.Dialer

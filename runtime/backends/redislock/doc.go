@@ -34,8 +34,8 @@
 // Only mutexes are shared with Redisson. Read-write locks, fair locks, semaphores and
 // conditions are a record of this package: a string at the key. Redisson's RReadWriteLock,
 // RFairLock, RSemaphore and RPermitExpirableSemaphore write another layout, and do not meet
-// them: whoever finds the other's value at the key gets driver.ErrConflict, or Redisson an
-// error of its own, that names it. On the name of a mutex, RReadWriteLock and RLock do not exclude each
+// them: a call that finds the other's value at the key gets driver.ErrConflict, which names it, or
+// in Redisson an error of its own. On the name of a mutex, RReadWriteLock and RLock do not exclude each
 // other; use RLock on the Java side. A key whose record was used in the last 2.5 s can't be
 // that of a mutex.
 //
@@ -55,13 +55,13 @@
 // (+info is for the check of the eviction policy, made on each new connection, and for
 // whether one command may be about many locks; without it, and without publish, locks
 // work, unchecked and by polling, and each is taken, renewed and released by a command
-// of its own. Who may not subscribe polls too, and stands in no queue: a lock goes to the
-// processes that do, and while some of them wait it may never have it. Redis 7 gives a new
-// user no channel unless one is named. A proxy that hangs up on INFO, as twemproxy does,
-// can't be used. To name a string that is no lock, an error takes +getrange. Without
-// +pubsub Redisson's clients get less than their share; without +psubscribe and &* a
-// process of ours that waits for one of them counts as another.) A Cluster takes +cluster|slots +asking as well and, for its
-// sharded channels, +pubsub|shardnumsub +spublish +ssubscribe +sunsubscribe; Replicas takes
-// +wait. The records of packages sharded, failover and quorum take ~lockgen.* at each of their
-// members.
+// of its own. A process that may not subscribe polls too, and has no place in the queue: the
+// lock goes to the processes that have one, and while some of them wait it may never get it.
+// Redis 7 gives a new user no channel unless one is named. A proxy that hangs up on INFO, as
+// twemproxy does, can't be used. For an error to name a string that is no lock, +getrange is
+// needed. Without +pubsub Redisson's clients get less than their share; without +psubscribe and
+// &* a process of ours that waits for a client of Redisson counts as one.) A Cluster needs
+// +cluster|slots +asking as well and, for its sharded channels, +pubsub|shardnumsub +spublish
+// +ssubscribe +sunsubscribe; Replicas needs +wait. The records of packages sharded, failover and
+// quorum need ~lockgen.* at each of their members.
 package redislock

@@ -68,17 +68,17 @@ func factsOf(info *redis.StringCmd) map[string]string {
 	return facts
 }
 
-// hasAllKeys reports whether the server says what one that has all keys says. A
-// proxy may send a command to where the first of its keys is, and then there would
-// be locks where nobody looks for them. Those that answer INFO say that they are a
-// cluster (Envoy), or nothing of memory (Camellia); the others, and the nodes of a
-// Cluster, refuse keys that are not in the same slot.
+// hasAllKeys reports whether the server's INFO is that of one that has all keys. A
+// proxy may send a command to the server of its first key, and then there would be
+// locks where nobody looks for them. Proxies that answer INFO say that they are a
+// cluster (Envoy), or nothing about memory (Camellia); the others, and the nodes of
+// a Cluster, refuse keys that are not in the same slot.
 func hasAllKeys(memory, server map[string]string) bool {
 	return memory["maxmemory_policy"] != "" && server["redis_mode"] == "standalone" && server["run_id"] != ""
 }
 
-// isCrossSlot reports whether err refuses a command because its keys may be in
-// several places: in the words of Redis, or of a proxy to several.
+// isCrossSlot reports whether a server or a proxy refused a command because its keys
+// may be at several servers.
 func isCrossSlot(err error) bool { return err != nil && strings.Contains(err.Error(), "same slot") }
 
 // checkEviction returns an error if the server may evict locks by its configuration, also
@@ -91,7 +91,7 @@ func checkEviction(memory map[string]string) error {
 	return nil
 }
 
-// pingKey is the name of no lock: that has no empty pair of braces.
+// pingKey can't be the name of a lock: a lock's name has no empty pair of braces.
 const pingKey = "lockgen:ping:{}"
 
 // pingScript writes as a lock does, to a key that does not exist: so it changes nothing, and nobody

@@ -18,11 +18,11 @@ var foreignSource string
 
 var foreignScript = newScript(0, foreignSource)
 
-// stringPoll is how often a waiter asks whether a string is gone: nobody is told when its owner
+// stringPoll is how often a waiter asks whether a string is gone: there is no notice when its owner
 // deletes it.
 const stringPoll = 50 * time.Millisecond
 
-// resolveConflict returns err, or if that is an ErrConflict one that says what is at a's key
+// resolveConflict returns err. If that is an ErrConflict, it returns one that says what is at a's key
 // instead of a lock of its kind. With Options.WaitForStrings a string that expires counts as a
 // holder of the mutex.
 func (b *Backend) resolveConflict(ctx context.Context, a *driver.Acquisition, w *waiter, err error) (*driver.HeldError, error) {
@@ -65,7 +65,7 @@ func (b *Backend) resolveConflict(ctx context.Context, a *driver.Acquisition, w 
 	return held, nil
 }
 
-// conflict says what is at a's key, of which foreign.lua has told this.
+// conflict returns the error for what foreign.lua has found at a's key.
 func conflict(a *driver.Acquisition, kind, more string, left int64) error {
 	is := looksLike(kind, more)
 	if left < 0 && (kind == "string" || kind == "hash") {
@@ -77,7 +77,7 @@ func conflict(a *driver.Acquisition, kind, more string, left int64) error {
 	return record.Beside(is, record.Mutex)
 }
 
-// looksLike says what a value is: its type, and what foreign.lua tells of it.
+// looksLike names a value, by its type and by more, which foreign.lua has told.
 func looksLike(kind, more string) string {
 	switch kind {
 	case "string":

@@ -8,10 +8,10 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// A lease that its process may keep while nobody uses it has to be told who else waits for
-// it. Its process listens, on its own channel, since before the lock is asked for and until
-// it is released. Nothing is asked for to catch up: what may have been missed counts as a
-// message, and the lease goes back.
+// A process that may keep a lease while nobody uses it must hear when another process waits for
+// the lock. It listens on its own channel from before it asks for the lock until the release.
+// It does not ask what it has missed: if a message may have been lost, that counts as one, and
+// the lease goes back.
 //
 //	asked for -> registered, once the channel is subscribed to -> "wanted" is heard, by the acquisition's ID
 //	could not subscribe, or the connection was lost meanwhile -> as if it was wanted
@@ -20,15 +20,15 @@ import (
 // recallLimit is how long an acquisition waits for the first subscription of its process.
 const recallLimit = 200 * time.Millisecond
 
-// holder is an acquisition that others may want the lock of. The subscriber's mutex guards it.
+// holder is an acquisition whose lock others may want. The subscriber's mutex guards it.
 type holder struct {
 	lease        *lease // nil as long as it has none
 	processTopic *topic // of its process, if the lease may be kept
-	wanted       bool   // perhaps
-	look         func() // tells the Locker that keeps the lease; nil as long as that has none
+	wanted       bool   // another process waits, or a message that one does may have been lost
+	look         func() // tells the Locker that keeps the lease; nil before NotifyWanted
 }
 
-// register has a's process told when another one wants a's lock. It waits for the server.
+// register has a's process listen for others that want a's lock. It waits for the server.
 func (s *subscriber) register(ctx context.Context, a *driver.Acquisition) {
 	s.mu.Lock()
 	if s.holders[a.ID] != nil { // an attempt made again
@@ -41,13 +41,13 @@ func (s *subscriber) register(ctx context.Context, a *driver.Acquisition) {
 
 	ctx, cancel := context.WithTimeout(ctx, recallLimit)
 	defer cancel()
-	_ = s.awaitConfirmed(ctx, h.processTopic) // its state tells
+	_ = s.awaitConfirmed(ctx, h.processTopic) // the state below says how it ended
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h.wanted = h.wanted || h.processTopic.state != confirmed
 }
 
-// hold returns l, and has it told when another process wants it.
+// hold returns l, and has l learn when another process wants it.
 func (s *subscriber) hold(l *lease) *lease {
 	if s.active.Load() > 0 {
 		s.mu.Lock()

@@ -7,10 +7,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// bridge is a hook that has the hooks of the caller's client see our commands. go-redis
-// does not tell which hooks a client has, but copies them to each Conn: the bridge runs
-// a command on a Conn of the caller's client, whose last hook is ours. That one sends
-// the command on our connection instead, so that the Conn never takes one.
+// bridge is a hook that shows our commands to the hooks of the caller's client. go-redis
+// does not tell which hooks a client has, but copies them to each Conn. So the bridge runs
+// a command on a Conn of the caller's client, whose last hook is our detour. The detour sends
+// the command on our connection instead, so that the Conn never dials.
 type bridge struct{ theirs *redis.Conn }
 
 func newBridge(client *redis.Client) bridge {

@@ -31,7 +31,7 @@ func keysOf(name string) (keys, error) {
 		return keys{}, err
 	}
 	own := tag
-	if tag == name { // or the locks x and {x} would share what is ours
+	if tag == name { // else the locks x and {x} would share keys of ours
 		own += ":"
 	}
 	const queue, token, channel = "lockgen:queue:", "lockgen:token:", "redisson_lock__channel:"

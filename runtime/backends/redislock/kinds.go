@@ -15,7 +15,7 @@ var swapSource string
 
 var swapScript = newScript(0, swapSource)
 
-// methods are those that call who waits for a condition, tell who leads, and keep values.
+// methods call the waiters of a condition, tell who leads, and keep values.
 type methods = record.Register
 
 // Kinds implements [driver.Kinded].

@@ -22,7 +22,7 @@ type lease struct {
 	ttl        atomic.Int64  // of the last renewal, ns
 	deadline   engine.Deadline
 	unanswered bool        // some attempt to acquire had no answer: a copy may yet arrive
-	entry      string      // what such a copy may have put in line, once the lease was over, or ""
+	entry      string      // the queue entry that such a copy may make once the lease is over, or ""
 	mayBeFreed atomic.Bool // some attempt to release had no answer
 }
 

@@ -20,7 +20,7 @@ import (
 
 const (
 	scanPage       = 250  // keys that one SCAN looks at, about
-	fewFields      = 1000 // fields that are read of a hash: the readers of a lock of Redisson, at most
+	fewFields      = 1000 // the most fields of a hash that are read, such as Redisson's readers
 	redissonClient = "Redisson"
 )
 
@@ -97,7 +97,7 @@ func (b *Backend) Lock(ctx context.Context, key string) (*driver.LockInfo, error
 		return nil, b.unusable
 	}
 	var err error
-	clock := redis.UniversalClient(b.client) // in a Cluster that of the node whose tokens and leases are told by it
+	clock := redis.UniversalClient(b.client) // in a Cluster, the node of the key: its tokens are by that clock
 	if b.router.cluster() != nil {
 		if clock, err = b.router.master(ctx, key); err != nil {
 			return nil, b.withAdvice(nil, err)
@@ -146,7 +146,7 @@ func (b *Backend) Break(ctx context.Context, key, id string) error {
 // keyInfo is what is at one key.
 type keyInfo struct {
 	kind string           // of the value; "none" is no value
-	lock *driver.LockInfo // nil: it is no lock
+	lock *driver.LockInfo // nil if it is no lock
 }
 
 // keyQuery is what is asked about one key.
@@ -215,7 +215,7 @@ func (b *Backend) describe(ctx context.Context, clock redis.UniversalClient, key
 		if err := refusal(l.record); err != nil {
 			return nil, err
 		}
-		if l.record.Err() == nil { // else it has gone, or is something else by now
+		if l.record.Err() == nil { // else the record has gone since
 			out[i].lock, _ = b.kinds.Describe(keys[i], l.record.Val(), record.Time(now.UnixMicro()))
 		}
 	}
@@ -228,10 +228,10 @@ func sendAll(ctx context.Context, pipe redis.Pipeliner) error {
 	if isAnswer(err) && slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return cmd.Err() != nil }) {
 		return nil
 	}
-	return err // of the connection, also where the server refuses its user
+	return err // of the connection, or because the server refuses its user
 }
 
-// refusal returns an error if the server has refused to tell what there is at the key.
+// refusal returns an error if the server has refused to tell what is at the key.
 func (l *keyQuery) refusal() error {
 	switch l.kind.Val() {
 	case "hash":
@@ -242,7 +242,7 @@ func (l *keyQuery) refusal() error {
 	return refusal(l.kind)
 }
 
-// refusal returns the error of the first of cmds that the server refused: not for what is at the key.
+// refusal returns the first error of cmds by which the server refused one, and not for what is at the key.
 func refusal(cmds ...redis.Cmder) error {
 	for _, cmd := range cmds {
 		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) && !redis.HasErrorPrefix(err, "WRONGTYPE") {
@@ -252,8 +252,8 @@ func refusal(cmds ...redis.Cmder) error {
 	return nil
 }
 
-// complete adds to a mutex what stands beside it. Its token is remembered for a while only,
-// as the last of those that the lease reserves.
+// complete adds to a mutex what other keys say of it. The token is the last one that the lease
+// reserves, and the server remembers it for a while only.
 func (l *keyQuery) complete(info *driver.LockInfo, now time.Time) {
 	if info == nil || info.Kind != 0 || l.queue == nil {
 		return
@@ -265,8 +265,8 @@ func (l *keyQuery) complete(info *driver.LockInfo, now time.Time) {
 	}
 }
 
-// hashLock returns the lock that a hash is which expires, or nil if it is none: fields are
-// its names and values in turn.
+// hashLock returns the lock in a hash that expires, or nil if it is no lock. fields has the
+// hash's names and values in turn.
 func hashLock(key string, fields []string, left time.Duration) *driver.LockInfo {
 	info := &driver.LockInfo{Key: key}
 	mode := ""

@@ -93,11 +93,11 @@ func (b *Backend) Close() (err error) {
 	return err
 }
 
-// Open is [New] for servers that it makes a client for: those of a URL, or those that
+// Open is [New] with a client that it makes: for the servers of a URL, or those that
 // *redis.UniversalOptions describe (one, those that a Sentinel names, or a Cluster; the
-// fields that have to do with where reads go count for nothing). The Backend owns the
-// client: it closes when the last Locker on it does. What is wrong with the URL or the
-// options is the error of every call, and of Ping.
+// fields about where reads go are ignored). The Backend owns the client: it closes when
+// the last Locker on it does. If the URL or the options can't be used, every call and
+// Ping return an error that says why.
 //
 // A URL is what go-redis reads, with options of go-redis in its query:
 //

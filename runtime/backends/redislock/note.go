@@ -17,11 +17,11 @@ func (b *Backend) PutNote(ctx context.Context, name, text string, ttl time.Durat
 	return b.put(ctx, noteKey(name), text, ttl)
 }
 
-// put has text at key for so long, by one SET. If that is 0 or less, nothing is there any more.
+// put sets text at key for ttl, by one SET. With a ttl of 0 or less it removes the key.
 func (b *Backend) put(ctx context.Context, key, text string, ttl time.Duration) error {
 	_, err := b.note(ctx, func() (string, error) {
 		if ttl <= 0 {
-			return "", b.client.PExpire(ctx, key, 0).Err() // DEL would take a right more
+			return "", b.client.PExpire(ctx, key, 0).Err() // DEL would need one more right
 		}
 		return "", b.client.Set(ctx, key, text, ttl).Err()
 	})
@@ -33,7 +33,7 @@ func (b *Backend) Note(ctx context.Context, name string) (string, error) {
 	return b.note(ctx, func() (string, error) { return b.client.Get(ctx, noteKey(name)).Result() })
 }
 
-// note returns what call does.
+// note returns the result of call.
 func (b *Backend) note(ctx context.Context, call func() (string, error)) (string, error) {
 	if b.unusable != nil {
 		return "", b.unusable

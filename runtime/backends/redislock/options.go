@@ -28,16 +28,16 @@ type Options struct {
 	// ReplicaTimeout is 1s unless set.
 	ReplicaTimeout time.Duration
 
-	// WaitForStrings has a mutex wait for a string at its key, which is what redsync,
-	// bsm/redislock and any SET NX PX write, as for a holder: so a service that locked
+	// WaitForStrings makes a mutex wait for a string at its key as it waits for a holder.
+	// redsync, bsm/redislock and any SET NX PX write such strings, so a service that locks
 	// by one of them can be replaced process by process. Without it such a string is
 	// driver.ErrConflict at once. Both exclude each other either way; the string is never
 	// overwritten or deleted. (On a lock of ours redsync's attempts fail as on one of its own;
 	// those of bsm/redislock fail with WRONGTYPE, which it returns without waiting.)
 	//
-	// Nobody tells that such a string is gone, so a process that waits for one asks about
-	// 20 times a second, by two commands, and once more when the string expires. Who waits so
-	// has no place in the queue. A string without an expiry remains driver.ErrConflict,
+	// There is no notice when such a string is gone, so a process that waits for one asks about
+	// 20 times a second, by two commands, and once more when the string expires. It has no place
+	// in the queue meanwhile. A string without an expiry remains driver.ErrConflict,
 	// because nothing would end the wait; so does the record of a lock that is no mutex. A
 	// string with an expiry that is no lock, such as a cached value, is waited for as well.
 	// Locks that are no mutexes do not wait for strings. An ACL user needs

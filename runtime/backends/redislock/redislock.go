@@ -14,9 +14,9 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
-// grantLease is the lease that the next in line is granted, until it renews it. A
-// process that hangs in the queue costs the others so long, once; or a second, after
-// which another waiter asks.
+// grantLease is the lease that a release grants to the next in line, until that renews
+// it. A process that hangs in the queue delays the others once, for so long, or for a
+// second, after which another waiter asks.
 const grantLease = 500 * time.Millisecond
 
 // Backend keeps locks in Redis. Make it with [New] or [Open]; its methods may
@@ -25,12 +25,12 @@ type Backend struct {
 	options    Options
 	life       *engine.Life
 	client     redis.UniversalClient // made by us, from the caller's options
-	unusable   error                 // why there is none
-	sentinels  []string              // the addresses of those that name the server, if any do
+	unusable   error                 // why every call fails, or nil
+	sentinels  []string              // the addresses of the Sentinels, if Open was given some
 	tls        bool                  // client speaks TLS
 	router     router
 	subscriber *subscriber
-	kinds      *record.Locks // that are no mutexes
+	kinds      *record.Locks // the locks that are no mutexes
 	methods
 }
 
@@ -82,7 +82,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	return b.subscriber.hold(l), nil
 }
 
-// attemptAcquire sends first, and again as run does. It returns one of the three.
+// attemptAcquire sends first, and again as run does. One of its results is not nil.
 func (b *Backend) attemptAcquire(ctx context.Context, k keys, a *driver.Acquisition, w *waiter, first *call) (*lease, *driver.HeldError, error) {
 	c, unanswered, err := b.run(ctx, first)
 	a.MayHaveRun = a.MayHaveRun || unanswered

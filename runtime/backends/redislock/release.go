@@ -14,7 +14,7 @@ func (l *lease) Release(ctx context.Context, last uint64) error {
 	return l.release(ctx, l.releaseCall(last))
 }
 
-// releaseCall returns the call that frees l. From then on nobody is told that l is wanted.
+// releaseCall returns the call that frees l. From then on l does not learn that it is wanted.
 func (l *lease) releaseCall(last uint64) *call {
 	l.backend.subscriber.forget(l.id)
 	f := releaseArgs{entry: l.entry, unanswered: l.unanswered, ttl: l.acquireTTL}
@@ -64,7 +64,7 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 // answer may still reach the server and must find itself undone.
 const tombstoneMargin = time.Minute
 
-// releaseArgs is what release.lua is told beside the lock and its owner.
+// releaseArgs are the arguments of release.lua beside the lock and its owner.
 type releaseArgs struct {
 	last       string // token used, "-<n>" if none of n was, "" if it is the one reserved
 	entry      string // in the queue, to take out, or ""
@@ -72,7 +72,7 @@ type releaseArgs struct {
 	ttl        time.Duration
 }
 
-// call returns the call that frees k of id.
+// call returns the call that frees k if id has it.
 func (f releaseArgs) call(k keys, id string) *call {
 	if !f.unanswered {
 		c := releaseScript.on(k.lock, k.queue, k.token).with(id, k.channel, f.last, f.entry)

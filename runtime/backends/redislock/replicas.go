@@ -48,8 +48,8 @@ func (b *Backend) requireReplicas(ctx context.Context, a *driver.Acquisition, c 
 // replicas returns what the Backend's acquires ask of replicas.
 func (b *Backend) replicas() replicas {
 	if b.options.Replicas <= 0 {
-		return replicas{} // nor is there anything to wait longer for
+		return replicas{} // within is 0 too: timeouts are no longer for it
 	}
 	within := engine.DurationOr(b.options.ReplicaTimeout, replicaTimeout)
-	return replicas{want: b.options.Replicas, within: max(within, time.Millisecond)} // 0 would be: for ever
+	return replicas{want: b.options.Replicas, within: max(within, time.Millisecond)} // WAIT takes 0 as for ever
 }

@@ -29,7 +29,7 @@ type router struct {
 	directLimit   time.Duration // the constant; a test on a busy machine has more
 
 	slotsLookup engine.SingleFlight // the attempt to read the map of slots
-	slotsKnown  atomic.Bool         // the map was read: to find a master asks nobody any more
+	slotsKnown  atomic.Bool         // the map was read: master asks no node any more
 
 	mu       sync.Mutex
 	batchers map[batcherKey]*batcher
@@ -53,18 +53,18 @@ type route struct {
 // taken its place, and send a call again that may be sent twice.
 const failoverTimeout = 500 * time.Millisecond
 
-// replaceAfter is how old a batcher is at least that is replaced: at a server that refuses each
-// call few are open at a time.
+// replaceAfter is the least age of a batcher that is replaced, so that few are open at a time if a
+// server refuses each call.
 const replaceAfter = time.Second
 
 // drainLimit is how long a batcher that is replaced may finish what it has under way.
 const drainLimit = 5 * time.Second
 
-// idleLimit is how long a batcher of a Cluster is kept that nobody uses, once another is made:
-// as long as go-redis keeps a connection.
+// idleLimit is how long a batcher of a Cluster is kept when nobody uses it: as long as go-redis
+// keeps a connection. It is closed when another is made.
 const idleLimit = 30 * time.Minute
 
-// sentinelAddr is what go-redis names as the address of what a Sentinel names.
+// sentinelAddr is what go-redis has as the address of a server that a Sentinel names.
 const sentinelAddr = "FailoverClient"
 
 func (r *router) cluster() *redis.ClusterClient {
@@ -105,7 +105,7 @@ func (r *router) batcherFor(ctx context.Context, key string, to route, replicas 
 	return b, nil
 }
 
-// closeIdleLocked closes the batchers that nobody uses, as to nodes that a Cluster no longer has.
+// closeIdleLocked closes unused batchers, such as those to nodes that a Cluster no longer has.
 func (r *router) closeIdleLocked() {
 	for at, b := range r.batchers {
 		if at.addr != "" && time.Since(b.used) >= idleLimit {
@@ -127,8 +127,8 @@ func (r *router) clientFor(ctx context.Context, key string) (client *redis.Clien
 	return client, client.Options().Addr, nil
 }
 
-// optionsAt returns the options of a client of ours for the Cluster's node at addr,
-// made of those of go-redis's client of another node; without a Cluster, its own.
+// optionsAt returns the options of a client of ours for the Cluster's node at addr. They
+// are made from those of like, go-redis's client of any node; without a Cluster, of the server.
 func (r *router) optionsAt(like *redis.Client, addr string) redis.Options {
 	o := *like.Options()
 	if addr != "" {
@@ -152,7 +152,7 @@ func (r *router) master(ctx context.Context, key string) (client *redis.Client, 
 	if err == nil {
 		client, err = r.cluster().MasterForKey(ctx, key)
 	}
-	if err != nil && !errors.Is(err, driver.ErrClosed) { // such as that nobody owns the slot
+	if err != nil && !errors.Is(err, driver.ErrClosed) { // for example, nobody owns the slot
 		err = fmt.Errorf("%w: %w", errNotSent, err)
 	}
 	return client, err
@@ -201,8 +201,8 @@ func (r *router) transient(err error, b *batcher) (to route, transient bool) {
 	return route{}, false
 }
 
-// replace makes room for a new batcher in place of b, whose connections lead to what is
-// a replica by now. go-redis would keep those on which it had that answer in a pipeline.
+// replace makes room for a new batcher in place of b, whose connections lead to a server that
+// is a replica now. go-redis keeps a connection if it had the answer READONLY in a pipeline.
 func (r *router) replace(b *batcher) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -236,13 +236,13 @@ func target(redirection string) string {
 	return addr
 }
 
-// outageLimit is how long who waits for a lock waits for a server to take the
-// place of one that is gone, all calls together: some seconds more than that
-// takes where a node is given up after 5 s.
+// outageLimit is how long calls that wait for a lock wait, all together, for a
+// server to take the place of one that is gone: some seconds more than that takes
+// if a node is given up after 5 s.
 const outageLimit = 10 * time.Second
 
-// resendLimit is how long a call may have taken if a server by itself is to be sent it
-// a third time: longer than all attempts take where it is at least refused.
+// resendLimit is for a server that no other replaces. A call is sent to it a third time only if
+// it has taken less: all attempts together do, if the server at least refuses them.
 const resendLimit = 1500 * time.Millisecond
 
 // resendAfter is when a call without an answer is sent again. Each resend is
@@ -276,7 +276,7 @@ func (r *router) mayStillWait(b *batcher, since time.Time) bool {
 		b.inOutage.Store(true)
 	}
 	now := time.Now()
-	if now.Sub(o.seen) > outageLimit { // another one
+	if now.Sub(o.seen) > outageLimit { // it is a new outage
 		o.begun = now
 	}
 	o.seen = now

@@ -15,14 +15,14 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// What scripts have as constants: see textOf.
+// Constants of the scripts: see textOf.
 const (
 	// leftToRedisson is how long a free lock is left to Redisson's clients.
 	leftToRedisson = 10 * time.Millisecond
 	// lookAgain is how often the first in line asks meanwhile whether one of them has it.
 	lookAgain = 2 * time.Millisecond
-	// queueLimit is how long a queue outlives its last arrival. Whoever waits
-	// arrives anew once a second.
+	// queueLimit is how long a queue outlives the last attempt that queued. A waiter
+	// tries once a second.
 	queueLimit = 10 * time.Second
 	// tokenLimit is how long the last fencing token of a lock is remembered: after that
 	// the server's clock is ahead of it, unless it was set back by as much. A leap second

@@ -24,22 +24,22 @@ type server struct {
 // locks where the server may evict them.
 func newBatcher(o redis.Options, refuseEvicting bool) *batcher {
 	b := &batcher{server: &server{created: time.Now()}}
-	// Again: a client that was made has turned "no retries" into 0, which is the default,
-	// and has put a processor of its own into its options.
+	// Again, because the client that o is from has turned "no retries" into 0, which is the
+	// default, and has put a processor of its own into its options.
 	asking := *lockOptions(&o, 0)
 	asking.OnConnect = b.examine(o.OnConnect, refuseEvicting)
 	if asking.ConnMaxLifetime <= 0 || asking.ConnMaxLifetime+asking.ConnMaxLifetimeJitter > examinedFor {
 		asking.ConnMaxLifetime, asking.ConnMaxLifetimeJitter = examinedFor, 0
 	}
 	b.client = redis.NewClient(&asking)
-	// Warm dials the first connection. A renewal that hangs leaves one to the next.
+	// Two connections: warm dials the first, and if a renewal hangs the next has the other.
 	b.standby = &batcher{client: redis.NewClient(&o), server: b.server, conns: 2}
 	return b
 }
 
-// warm has the standby dial its connection, so that the first renewal does not
-// depend on what becomes of passwords and limits until then. It is called before a lock
-// is taken: a short lease is over by the time that a renewal has dialed.
+// warm has the standby dial its connection, so that the first renewal does not fail
+// because a password or a limit has changed since. It is called before a lock is taken:
+// a short lease could be over before a renewal has dialed.
 func (b *batcher) warm(life *engine.Life) {
 	if b.warmed.Load() || b.warmed.Swap(true) {
 		return

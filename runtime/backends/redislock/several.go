@@ -22,7 +22,7 @@ func (b *Backend) AcquireAll(ctx context.Context, as []*driver.Acquisition) ([]d
 	ks, firsts := make([]keys, len(as)), make([]*call, len(as))
 	for i, a := range as {
 		if ks[i], errs[i] = vet(a); errs[i] != nil || b.unusable != nil || b.options.Replicas > 0 || a.Mode.Kind != 0 || a.Queue {
-			continue // alone
+			continue // by Acquire
 		}
 		firsts[i] = b.acquire(ks[i], a, nil)
 	}
@@ -86,7 +86,7 @@ func (b *Backend) sendFirst(ctx context.Context, calls []*call) {
 		if c == nil {
 			continue
 		}
-		if err == nil { // else each would look for its server in vain, one after the other
+		if err == nil { // else each would wait in vain for its server to be found, one after the other
 			c.batcher, err = b.router.batcherFor(ctx, c.keys[0], route{}, false)
 		}
 		if c.failed = err; err == nil {
@@ -102,7 +102,7 @@ func (b *Backend) sendFirst(ctx context.Context, calls []*call) {
 
 // sendFirstTo makes first attempts at one server.
 func (b *Backend) sendFirstTo(ctx context.Context, batcher *batcher, calls []*call) {
-	if batcher.bySlot { // so that those of a slot stand in the same batches
+	if batcher.bySlot { // so that calls of one slot are in the same batches
 		slices.SortStableFunc(calls, func(x, y *call) int { return slot(x.keys[0]) - slot(y.keys[0]) })
 	}
 	first := calls[0]
@@ -111,7 +111,7 @@ func (b *Backend) sendFirstTo(ctx context.Context, batcher *batcher, calls []*ca
 	if first.takes {
 		batcher.warm(b.life)
 	}
-	if first.takes && !batcher.examined.Load() { // it finds out whether the others may go together
+	if first.takes && !batcher.examined.Load() { // it finds out whether the others may share commands
 		first.failed = batcher.do(ctx, first)
 		calls = calls[1:]
 	}

@@ -8,9 +8,9 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// listenSharded has w told of what is published on a sharded channel of a Cluster, on which
-// newer versions of Redisson announce releases. It keeps a connection for it until the
-// function that it returns is called.
+// listenSharded notifies w of what is published on a sharded channel of a Cluster, on which
+// newer versions of Redisson announce releases. It keeps a connection for that until stop is
+// called.
 func (s *subscriber) listenSharded(w *waiter, channel string) (stop func()) {
 	ctx, cancel := context.WithCancel(s.life.Context())
 	s.life.Go(func(context.Context) {

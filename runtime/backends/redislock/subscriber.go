@@ -53,7 +53,7 @@ type subscriber struct {
 	holders map[string]*holder // by owner id: see holder.go
 	wanted  func(id string)    // called when somebody waits for a lock that is no mutex
 	session *session           // nil while there is none
-	running bool               // the goroutine run is
+	running bool               // the goroutine run was started
 
 	wake chan struct{} // there is something for run to do
 }
@@ -182,8 +182,8 @@ func (s *subscriber) connect(life context.Context) (connected bool) {
 	return connected
 }
 
-// setSession makes c the present session, which is to subscribe to all topics. nil ends the one
-// before.
+// setSession makes c the present session, which then subscribes to all topics. A nil c ends the
+// session before.
 func (s *subscriber) setSession(c *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -301,7 +301,7 @@ func (s *subscriber) answeredLocked(c *session, state topicState, err error) {
 	if t == nil || t.state != requested {
 		return
 	}
-	if state == denied && t.pattern { // ACLs take the pattern literally; the channel may do
+	if state == denied && t.pattern { // an ACL may allow the channel, and not the pattern
 		t.pattern, t.state = false, unrequested
 		s.signal()
 		return
@@ -315,7 +315,7 @@ func (s *subscriber) answeredLocked(c *session, state topicState, err error) {
 	default:
 		close(t.answered)
 		if isProcess(t.channel) {
-			return // who waits for that tries by itself
+			return // an acquire tries by itself once it has subscribed
 		}
 	}
 	s.notifyLocked(t)
@@ -340,12 +340,12 @@ func dialOnce(alive context.Context, dial dialer) dialer {
 // topic is a channel.
 type topic struct {
 	channel  string
-	pattern  bool // subscribe by a pattern that matches it alone, which the server does not count
+	pattern  bool // subscribe by a pattern that matches it alone: NUMSUB does not count patterns
 	users    int
 	idle     time.Time // since when it has none
 	state    topicState
 	answered chan struct{} // closed when the first subscription is confirmed or denied
-	err      error         // of one that was refused
+	err      error         // why it was denied
 }
 
 // topicState is how far the subscription to a topic has come on the present connection.

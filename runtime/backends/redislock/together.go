@@ -17,15 +17,15 @@ var togetherSource string
 var togetherScript = newScript(0, grantSource,
 	function("acquire", acquireSource), function("release", releaseSource), function("renew", renewSource), togetherSource)
 
-// joins reports whether c may share a command with others. A call that asks for more
-// than its script's answer goes by itself, and so does one that was refused with others.
-// One of a single key may be for a slot on its way, whose other keys are elsewhere.
+// joins reports whether c may share a command with others. A call that needs more than
+// its script's answer goes by itself, and so does one that was refused with others. One
+// with a single key may be for a slot that moves, whose other keys are elsewhere.
 func (c *call) joins() bool {
 	return c.script.letter != 0 && !c.asking && !c.alone && c.replicas.want == 0 && c.nkeys > 1
 }
 
-// together parts calls into groups that share a command, of two at least, and those that go
-// each by itself.
+// together divides calls into groups of at least two that share a command, and those that go by
+// themselves.
 func (b *batcher) together(calls []*call) (groups [][]*call, each []*call) {
 	if len(calls) < 2 || !b.bySlot && !b.allKeys.Load() {
 		return nil, calls
@@ -96,8 +96,8 @@ func oneOfTogether(answer any) (any, error) {
 }
 
 // readTogether reads the answers of calls that were one command. It reports whether
-// the server has refused it, and so done none of them: that may be for one of their
-// keys, or for their number, so each is to go by itself.
+// the server has refused it, and so done none of them: perhaps because of one of their
+// keys, or of their number, so each is to go by itself.
 func (b *batcher) readTogether(calls []*call, cmd *redis.Cmd) (refused bool) {
 	answers, err := cmd.Slice()
 	switch {

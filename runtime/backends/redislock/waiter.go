@@ -13,10 +13,10 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// How a lock is given to who waits, and what undoes that, is told in DESIGN.md ("The protocol").
+// DESIGN.md ("The protocol") tells how a lock is given to a waiter, and what undoes that.
 
-// waiterKey names a waiter: at most one goroutine of a Locker competes for a mutex, and
-// of a lock that is no mutex it says which.
+// waiterKey names a waiter. At most one goroutine of a Locker competes for a mutex; for other
+// kinds of lock, id says which goroutine it is.
 type waiterKey struct{ process, lock, id string }
 
 func waiterKeyOf(a *driver.Acquisition) waiterKey {
@@ -33,19 +33,19 @@ type waiter struct {
 	key           waiterKey
 	c             chan struct{}
 	attempting    bool   // an attempt is under way, or was refused, and has no subscription yet
-	subscriptions int    // that are open
+	subscriptions int    // open ones
 	processTopic  *topic // of its process
 	redisson      *topic // of the lock, while a client of Redisson holds it
 	sharded       func() // ends listening on the sharded channel
 
 	id      string         // of the acquisition
-	sent    driver.Instant // of its last attempt that was answered
-	micros  int64          // the server's time of that
+	sent    driver.Instant // when its last attempt that was answered was sent
+	micros  int64          // the server's time in that answer
 	granted *grant
-	since   int64 // the server's time since when its process waits, or 0
+	since   int64 // the server's time when its process began to wait, or 0
 }
 
-// grant is what a release says to whom it has given the lock.
+// grant is a release's message to the process that it has given the lock.
 type grant struct {
 	first  uint64
 	micros int64 // the server's time
@@ -74,8 +74,8 @@ func grantedTTL(a *driver.Acquisition) time.Duration {
 	return min(a.TTL, grantLease)
 }
 
-// waiter returns the one for a. It makes one if subscribe is set, which counts one subscription
-// more, or if the process listens already: else nobody would hear what is said to it.
+// waiter returns the waiter of a, or nil. It makes one if subscribe is set, which counts one more
+// subscription, or if the process listens already: else nobody would hear a message for it.
 func (s *subscriber) waiter(a *driver.Acquisition, subscribe bool) *waiter {
 	if !subscribe && s.active.Load() == 0 {
 		return nil
@@ -116,7 +116,7 @@ func (w *waiter) claim(b *Backend, k keys, a *driver.Acquisition) *lease {
 	term := grantedTTL(a)
 	l.extend(w.sent.Add(age), term)
 	if l.Deadline().Left() < term/4 {
-		// Too little is left to begin with. The server is asked, and renews it if it is a's still.
+		// Too little is left to begin with. Ask the server, which renews it if a still has it.
 		return nil
 	}
 	l.wanted.Store(g.hold == holdBriefly)
@@ -126,9 +126,9 @@ func (w *waiter) claim(b *Backend, k keys, a *driver.Acquisition) *lease {
 	return l
 }
 
-// place returns a's entry in the queue, and since when its process waits: "" if from now on. The
-// place is the process's: an acquisition that follows one that gave up keeps that one's.
-// A process that may not subscribe has none, and polls. w may be nil.
+// place returns a's entry in the queue, and since when its process waits, or "" if that is now. The
+// place is the process's: an acquisition keeps the place of one before it that gave up. A process
+// that may not subscribe has none, and polls. w may be nil.
 func (w *waiter) place(a *driver.Acquisition) (entry, since string) {
 	if w == nil {
 		return queueEntry(a), ""
@@ -151,8 +151,8 @@ func (w *waiter) state() topicState {
 	return w.processTopic.state
 }
 
-// held notes what the server answered to an attempt that was sent then: another has the
-// lock. Redisson's clients say on the lock's channel that they release it.
+// held notes the server's answer to an attempt that was sent at sent: another has the lock.
+// Redisson's clients say on the lock's channel that they release it.
 func (w *waiter) held(sent driver.Instant, micros int64, redisson bool, channel string) {
 	s := w.subscriber
 	s.mu.Lock()
@@ -173,7 +173,7 @@ func (w *waiter) afterRedisson() bool {
 	return w.redisson != nil
 }
 
-// listenLocked has w told when a client of Redisson releases the lock.
+// listenLocked has w notified when a client of Redisson releases the lock.
 func (s *subscriber) listenLocked(w *waiter, channel string) {
 	if w.redisson == nil {
 		w.redisson = s.joinLocked(channel, true)
@@ -186,8 +186,8 @@ func (s *subscriber) listenLocked(w *waiter, channel string) {
 	}
 }
 
-// ended notes that an attempt has ended and does not leave w waiting. If it has taken the lock, the
-// process loses its place in the queue; else the next of its goroutines has that.
+// ended notes that an attempt has ended, and that w does not wait after it. If the attempt has taken
+// the lock, the process loses its place in the queue; else its next goroutine keeps the place.
 func (w *waiter) ended(taken bool) {
 	w.subscriber.mu.Lock()
 	defer w.subscriber.mu.Unlock()
@@ -225,7 +225,7 @@ func (s *subscriber) undone(a *driver.Acquisition) {
 	}
 }
 
-// notifyLocked tells those that wait for what is said on t.
+// notifyLocked notifies the waiters that listen on t.
 func (s *subscriber) notifyLocked(t *topic) {
 	for _, w := range s.waiters {
 		if t != nil && (w.processTopic == t || w.redisson == t) {
@@ -237,7 +237,7 @@ func (s *subscriber) notifyLocked(t *topic) {
 func (w *waiter) notify() {
 	select {
 	case w.c <- struct{}{}:
-	default: // it has one coming
+	default: // it has an unread notice
 	}
 }
 
@@ -284,9 +284,9 @@ func (s *subscriber) grantedLocked(id, rest string) {
 	if w == nil || err1 != nil || err2 != nil || err3 != nil {
 		return
 	}
-	w.since = 0 // a place serves one grant, whatever becomes of that
+	w.since = 0 // a place in the queue ends with one grant, even if that is not used
 	if w.id != id {
-		return // given up, and being undone
+		return // the acquisition was given up, and is being undone
 	}
 	w.granted = &grant{first: first, micros: micros, hold: hold}
 	w.notify()
