@@ -22,8 +22,8 @@ func (d Dialect) String() string {
 	return [...]string{"unknown", "MySQL", "PostgreSQL", "SQLite"}[d]
 }
 
-// drivers are the types of well-known drivers. One that is wrapped, to trace it,
-// has another, and then the caller must say.
+// drivers are the types of well-known drivers. A driver that is wrapped, for example
+// for tracing, has another type: then the caller sets Options.Dialect.
 var drivers = map[string]Dialect{
 	"*mysql.MySQLDriver":    MySQL,    // github.com/go-sql-driver/mysql
 	"*stdlib.Driver":        Postgres, // github.com/jackc/pgx/v5/stdlib
@@ -76,15 +76,15 @@ func (d Dialect) macros(table string, withKinds bool) map[string]string {
 		"clock": "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
 
 		"greatest": "greatest", "commits": "1", "committed": "",
-		// The clock of take.sql, the first token of a new row, and the highest token of one that
-		// was there, with how a statement answers with that.
+		// The clock of take.sql; the first token of a new row; the highest token of a row that
+		// exists, and how a statement answers with that.
 		"now":     "(excluded.expires - {ttl})",
 		"initial": "{clock} * 4",
 		"fresh":   "{greatest}(version + 1, {clock} * 4) + {n} - 1", "tells": " RETURNING version",
 		// No other kind of lock is at the key.
 		"nootherkind": "1 = 1",
-		// A row is made unless there is one. Then what a SELECT of no table needs, and what a DELETE
-		// from a table with an alias begins with.
+		// An INSERT that does nothing if the row exists; the FROM of a SELECT without a table; the
+		// begin of a DELETE from a table with an alias.
 		"insert": "INSERT", "unlessthere": " ON CONFLICT (name) DO NOTHING", "fromnone": "", "delete": "DELETE",
 
 		// Of a record. {instant} is the clock for the times in it.
@@ -96,8 +96,8 @@ func (d Dialect) macros(table string, withKinds bool) map[string]string {
 	switch d {
 	case MySQL:
 		m["session"], m["kill"], m["address"], m["delete"] = "CONNECTION_ID()", "KILL {number}", "CONCAT(@@hostname, ':', @@port)", "DELETE l"
-		// That of the statement's begin. UNIX_TIMESTAMP(NOW()) would pass through local time, of which
-		// an hour comes twice a year.
+		// The time when the statement began. UNIX_TIMESTAMP(NOW()) would go through local time, where
+		// one hour of the year comes twice.
 		m["clock"] = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 		m["commits"], m["committed"] = "@@autocommit", " AND @@autocommit" // else nothing is taken or renewed
 		m["fresh"], m["tells"] = "LAST_INSERT_ID(GREATEST(version + 1, {clock} * 4) + {n} - 1)", ""
@@ -107,9 +107,9 @@ func (d Dialect) macros(table string, withKinds bool) map[string]string {
 	case SQLite:
 		m["greatest"], m["address"] = "max", "(SELECT file FROM pragma_database_list WHERE name = 'main')"
 		m["clock"] = "(CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)" // whole ms, rounded down
-		// A value: this machine's clock in µs, from before the statement was sent. It is
-		// the database's own, whose expression rounds it down, so that a lease that is read
-		// from a record would be reckoned too long.
+		// {instant} is a value: this machine's clock in µs, read before the statement is sent.
+		// The database has the same clock, but {clock} rounds it down, so that a lease read
+		// from a record would seem too long.
 		delete(m, "instant")
 		// A row that somebody deleted may have had tokens of this millisecond.
 		m["initial"] = "max({clock}, {instant}) * 4"

@@ -39,9 +39,9 @@
 // Table has all kinds. Advisory has read-write locks on PostgreSQL, see below; otherwise it has
 // mutexes only, as RowLock. Such a lock is a row of a second table, lockgen_locks_kinds, which says
 // who is inside and who waits. One statement replaces it, if nobody else has done so
-// since it was read: else the process reads it and tries again. Whoever leaves writes whose
-// turn is next. The waiter hears of that by the [Notifier], or by a poller, one for all that wait for a
-// key in a process, which reads the row after 5 ms and then ever more seldom, 50 ms apart at most.
+// since it was read: else the process reads it and tries again. A process that leaves also writes
+// whose turn is next. The waiter learns that by the [Notifier], or by a poller. A process has one poller
+// for each key. It reads the row after 5 ms and then ever more seldom, 50 ms apart at most.
 //
 // If a mutex and another kind of lock are asked for on one key, the second gets
 // driver.ErrConflict; a mutex gets it for 2.5 s after the other was used. This may go unnoticed
@@ -99,16 +99,16 @@
 //
 // # Read-write locks of Advisory
 //
-// On PostgreSQL who reads holds the shared advisory lock, and who writes the exclusive one;
+// On PostgreSQL a reader holds the shared advisory lock, and a writer the exclusive one;
 // the record of Table says the rest: until when each is inside, and the tokens. So
 // Advisory's read-write locks exclude Table's on the same tables as well. A downgrade takes the
 // shared lock before the exclusive one is freed. The server's queue is first come, first
-// served: who comes to read waits for all writers, of other processes and foreign ones, that
-// came before, not for one at most as with Table, and a downgrade lets in only the readers
-// that stand before the first of them. Nobody hears that others wait, so writers of one
-// process follow each other for up to 20 ms. A process that dies while it waits keeps its place in the
-// queue, before readers that come later, until it would be its turn or its 50 s are over:
-// set client_connection_check_interval (PostgreSQL from 14) to have it end sooner.
+// served. So a reader waits for all writers that came before it, foreign ones too; with Table
+// it waits for one at most. And a downgrade lets in only the readers that came before the first
+// waiting writer. A holder does not learn that others wait, so writers of one process follow each
+// other for up to 20 ms. A process that dies while it waits keeps its place in the queue, before
+// readers that come later, until it would be its turn or its 50 s are over: set
+// client_connection_check_interval (PostgreSQL from 14) to have it end sooner.
 //
 // # Connections
 //

@@ -20,8 +20,8 @@ import (
 // write in another column. Marks in the record stand for that time, and whoever reads it
 // replaces them. So a write is one statement, whose time is the database's own.
 
-// methods are what a Backend does by its records alone: it calls those that wait for a condition,
-// tells who leads, and keeps values.
+// methods are those that need records only: they call the waiters of a condition, tell who leads,
+// and keep values.
 type methods = record.Register
 
 // Kinds implements [driver.Kinded].
@@ -111,7 +111,7 @@ func recordOf(reply answer) string {
 	return record.Resolve(reply.rows[0][4], record.Time(reply.number(0, 1)))
 }
 
-// watchRecord is the [record.Watch] of a database that notifies nobody: it polls, ever more seldom.
+// watchRecord is the [record.Watch] of a database without notifications: it polls, ever more seldom.
 func (b *Backend) watchRecord(ctx context.Context, key string, ready func(), tell func(value string) int) error {
 	ready()
 	for since, seen := time.Now(), ""; engine.Pause(ctx, max(pollAfter(time.Since(since), 0), pollRecordFirst)); {

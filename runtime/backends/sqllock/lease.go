@@ -22,11 +22,11 @@ type lease struct {
 	ttl        time.Duration // that was asked for
 	deadline   engine.Deadline
 	unanswered bool        // some attempt to acquire had no answer: a copy may yet arrive
-	mayBeFreed atomic.Bool // perhaps: some attempt to release had no answer
+	mayBeFreed atomic.Bool // some attempt to release had no answer
 }
 
-// newLease returns the lease of a, whose row has the highest token version since an instant after
-// sent.
+// newLease returns the lease of a. Its row has version as the highest token, and was written
+// after sent.
 func (b *Backend) newLease(a *driver.Acquisition, version int64, sent driver.Instant) *lease {
 	l := &lease{backend: b, key: a.Key, id: a.ID, first: uint64(version) - a.Tokens + 1, n: a.Tokens, ttl: a.TTL, unanswered: a.MayHaveRun}
 	l.extend(sent, a.TTL)
@@ -37,7 +37,7 @@ func (l *lease) Deadline() driver.Instant { return l.deadline.Get() }
 
 func (l *lease) Tokens() (first, n uint64) { return l.first, l.n }
 
-// extend says that the row lasts for ttl after sent: the statement shortens no lease.
+// extend notes that the row lasts for ttl after sent at least: the statement shortens no lease.
 func (l *lease) extend(sent driver.Instant, ttl time.Duration) {
 	l.deadline.Extend(sent.Add(ttl.Truncate(time.Microsecond))) // as the server was told
 }
@@ -63,7 +63,7 @@ func (l *lease) Release(ctx context.Context, last uint64) error {
 	return l.release(ctx, last)
 }
 
-// release frees the row, and sees to it that no copy of the acquire, still on its way, takes it.
+// release frees the row, and makes sure that no copy of the acquire that is still on its way takes it.
 func (l *lease) release(ctx context.Context, last uint64) error {
 	var lost error
 	l.backend.releaseRows(ctx, []releaseItem{{l, last, &lost}})
@@ -134,7 +134,7 @@ func renewalTimeout(shortest time.Duration) time.Duration {
 	return max(min(shortest/3, attemptLimit), minRenewalTimeout)
 }
 
-// renew renews those of part, by one statement.
+// renew renews the leases of part, by one statement.
 func (b *Backend) renew(ctx context.Context, part []renewItem) {
 	v := values{"ttl": b.dialect.leaseMicros(part[0].ttl)}
 	for i, item := range part {
@@ -147,7 +147,7 @@ func (b *Backend) renew(ctx context.Context, part []renewItem) {
 	r, err := ask("renew.sql")
 	all, held := r.changed() == len(part), map[int64]int64{}
 	if err == nil && !all {
-		// Those that are still ours were renewed, because an owner never comes back.
+		// A lease that is ours now was ours at the renewal: an owner never comes back.
 		var owned answer
 		owned, err = ask("owned.sql")
 		held = tokensByNumber(owned)

@@ -23,7 +23,7 @@ type listing struct {
 	describe func(found answer, row int) (*driver.LockInfo, error)
 }
 
-// listings returns those of the mutexes and of all other locks.
+// listings returns the listings of the mutexes and of all other locks.
 func (b *Backend) listings() []listing {
 	all := []listing{{"SELECT l.name, l.owner, l.acquired, l.expires - {clock}, l.version, LENGTH(l.waiting) FROM {table} AS l " +
 		"WHERE l.owner <> '' AND l.expires > {clock}", describeRow}}
@@ -115,8 +115,8 @@ func (b *Backend) Lock(ctx context.Context, key string) (info *driver.LockInfo, 
 	return nil, nil
 }
 
-// Break implements [driver.Inspector]. Of Advisory and RowLock it frees the row alone: the
-// database's own lock goes when the holder has heard of that.
+// Break implements [driver.Inspector]. With Advisory and RowLock it frees only the row: the
+// holder frees the database's own lock when it learns of that.
 func (b *Backend) Break(ctx context.Context, key, id string) error {
 	found := false
 	mayHaveRun, err := b.updateRow(ctx, key, func(r *rowView) error {

@@ -37,7 +37,7 @@ func (l advisory) try(ctx context.Context, s *session, key string) (bool, error)
 func (l advisory) wait(ctx context.Context, s *session, key string) error {
 	r, err := l.backend.attempt(viaWaiting(ctx, s), l.statement(s, key,
 		"SELECT COALESCE(GET_LOCK({name}, {seconds}), 0)",
-		// What set_config sets holds for the statement alone.
+		// set_config sets it for this statement only.
 		"SELECT CASE WHEN set_config('lock_timeout', '{seconds}s', true) <> '' THEN"+
 			" (SELECT 1 FROM (SELECT pg_advisory_lock{shared}({number})) AS taken) END"))
 	if err == nil && r.number(0, 0) != 1 {
@@ -46,8 +46,8 @@ func (l advisory) wait(ctx context.Context, s *session, key string) error {
 	return err
 }
 
-// downgrade has s hold the lock shared in place of exclusively. No other session gets it in
-// between: the server grants a session at once what is less than it holds, whoever waits.
+// downgrade makes s hold the lock shared instead of exclusively. No other session gets it in
+// between: the server grants a session at once a weaker lock than it holds, even if others wait.
 func (l advisory) downgrade(ctx context.Context, s *session, key string) error {
 	err := l.unlock(ctx, s, key, "",
 		"SELECT pg_advisory_unlock({number})::int FROM (SELECT pg_advisory_lock_shared({number}) OFFSET 0) AS taken")
@@ -76,5 +76,5 @@ func (l advisory) unlock(ctx context.Context, s *session, key, mysql, postgres s
 func (l advisory) probeStatement(s *session, key string) *statement {
 	return l.statement(s, key,
 		"SELECT COALESCE(IS_USED_LOCK({name}) = {session}, 0), {session}",
-		"SELECT 1, {session}") // the session is known by its number; nobody else uses it to unlock
+		"SELECT 1, {session}") // the same session holds the lock until we unlock it
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// sessionLease is a lease of strategy Advisory or RowLock: that of the table's row, or of a
-// record, and the lock of a session beside it. See DESIGN.md.
+// sessionLease is a lease of strategy Advisory or RowLock: the lease of the table's row or of a
+// record, and the lock of a session. See DESIGN.md.
 type sessionLease struct {
 	driver.Lease
 	key       string
@@ -23,7 +23,7 @@ type sessionLease struct {
 func (s *session) takeRow(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	b := s.backend
 	from, take := connector(s), b.takeRow
-	if b.strategy == RowLock { // whose session is in a transaction
+	if b.strategy == RowLock { // the session is in a transaction
 		from = b.rowConns
 	}
 	if a.Mode.Kind != 0 {
@@ -62,8 +62,8 @@ func (l *sessionLease) Downgrade(ctx context.Context, last uint64) error {
 	return err
 }
 
-// Release frees the row or the record, and then the session's lock: whoever is next in
-// the server's queue finds the other free.
+// Release frees the row or the record, and then the session's lock, so that the next in
+// the server's queue finds the row or record free.
 func (l *sessionLease) Release(ctx context.Context, last uint64) error {
 	s := l.session
 	row, isRow := l.Lease.(*lease)
@@ -71,7 +71,7 @@ func (l *sessionLease) Release(ctx context.Context, last uint64) error {
 		if err := l.Lease.Release(ctx, last); err != nil || again {
 			return err
 		}
-		return driver.ErrLost // to whoever waited in the server's queue
+		return driver.ErrLost // the next in the server's queue may have the session's lock
 	}
 	err := l.Lease.Release(via(ctx, s, 0), last)
 	lost := s.free(ctx, l.key)

@@ -8,8 +8,8 @@ import (
 )
 
 // place is a place in the server's queue for a raw lock: a session that waits for it, in one
-// queue with foreign clients. It is one process's, or for a read-write lock one acquisition's. The
-// next attempt collects what was granted. sessions.mu guards it.
+// queue with foreign clients. A process has one for each mutex, and one for each acquisition of a
+// read-write lock. The next attempt collects what was granted. sessions.mu guards it.
 type place struct {
 	waiter  string
 	id      string // of the acquisition that asked last
@@ -61,7 +61,7 @@ func (ss *sessions) enqueue(ctx context.Context, s *session, a *driver.Acquisiti
 	return true
 }
 
-// placeOf names the place that a asks for. Those of a process that wait for a mutex share one.
+// placeOf names the place that a asks for. A process's acquisitions of a mutex share one.
 func placeOf(a *driver.Acquisition) string {
 	if a.Mode.Kind != 0 {
 		return a.ID
@@ -112,8 +112,8 @@ func (ss *sessions) collectGrant(a *driver.Acquisition) (granted *session, waits
 	return nil, true
 }
 
-// giveUpLocked gives p up, and ends its session. One that waits it ends at the server as
-// well, which may not notice that the client has gone.
+// giveUpLocked gives p up, and ends its session. If that waits, it is ended at the server too,
+// which may not notice that the client has gone.
 func (ss *sessions) giveUpLocked(p *place) {
 	delete(ss.places, p.waiter)
 	p.idle.Stop()

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// checkPooler looks, once, whether our sessions are the server's own, and not those of a pooler
-// (PgBouncer in transaction mode), which gives each transaction another. Two sessions must differ
-// while one is in a transaction, and stay what they are. The traffic of others can make a pooler look
-// so by chance. So it looks several times, and again after a lock was found in another session than
-// it was taken in.
+// checkPooler checks, once, that our sessions are the server's own, and not those of a pooler
+// (PgBouncer in transaction mode), which gives each transaction another session. Two sessions must
+// differ while one is in a transaction, and keep their numbers. A pooler may pass by chance, because
+// of others' traffic. So it looks several times, and again after a lock was found in another session
+// than it was taken in.
 func (ss *sessions) checkPooler(ctx context.Context) error {
 	leave, err := ss.checkTurns.Enter(ctx, struct{}{})
 	if err != nil {
@@ -48,7 +48,7 @@ func (ss *sessions) compareSessions(ctx context.Context) error {
 			return err
 		}
 		after := during
-		if look > 0 { // a pooler that lends the last used first lends it what the transaction had
+		if look > 0 { // a pooler may now give it the session that the transaction had, as the last one used
 			if after, err = b.sessionNumber(ctx, one); err != nil {
 				return err
 			}

@@ -12,7 +12,7 @@ type rowLock struct{ backend *Backend }
 
 const lockRow = "SELECT 1, {session} FROM {rows} WHERE name = {key} FOR UPDATE"
 
-// statement returns the one of text about the row of key.
+// statement returns the statement text about the row of key.
 func (l rowLock) statement(text string, key []byte) *statement {
 	return l.backend.sql.statement(text, values{"key": key})
 }
@@ -48,14 +48,14 @@ func (l rowLock) try(ctx context.Context, s *session, key string) (bool, error) 
 			return false, err
 		}
 		if err != nil {
-			// MariaDB says that another has the row by the number for a wait that took too long.
+			// MariaDB answers for a locked row with the error of a wait that took too long.
 			if class := b.dialect.classify(err); class == rowLocked || class == transient {
 				return false, nil
 			}
 			return false, b.explained(err)
 		}
-		// The row does not exist: an INSERT of an existing one would wait for whoever has
-		// it locked.
+		// The row does not exist. An INSERT of an existing row would wait for the transaction
+		// that has it locked.
 		if _, _, err := s.run(ctx, l.statement("{insert} INTO {rows} (name) VALUES ({key}){unlessthere}", []byte(key))); err != nil {
 			return false, err
 		}
@@ -97,9 +97,9 @@ func (l rowLock) drop(ctx context.Context, s *session, name []byte) error {
 	return err
 }
 
-// begin starts a transaction. If it waits, PostgreSQL ends the wait after serverWaitLimit. Under MySQL's
-// REPEATABLE READ a lock on a row can become one on the gap beside it, where nobody could make
-// a row then; and the release of a row must see what was committed since.
+// begin starts a transaction. If it waits, PostgreSQL ends the wait after serverWaitLimit. It is READ
+// COMMITTED, because under MySQL's REPEATABLE READ a lock on a row can become one on the gap beside
+// it, where nobody could insert a row; and the release of a row must see what was committed since.
 func (s *session) begin(ctx context.Context, waits bool) error {
 	texts := []string{"SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION"}
 	if s.backend.dialect == Postgres {

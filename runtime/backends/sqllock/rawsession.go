@@ -14,8 +14,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// session is the dedicated connection of one lock of strategy Advisory or RowLock:
-// never of two, because a session may take a lock that it has once more.
+// session is the dedicated connection of one lock of strategy Advisory or RowLock. It
+// never serves two, because the server lets a session take a lock again that it has.
 type session struct {
 	*dedicated
 	sessions *sessions
@@ -211,7 +211,7 @@ const (
 	// maxProbes is how many connections are asked at once. Each costs several
 	// goroutines meanwhile, of ours, of database/sql and of the driver.
 	maxProbes = 8
-	// slowProbe is how long a connection that does not answer counts among them.
+	// slowProbe is after how long a connection without an answer does not count in maxProbes.
 	slowProbe = 20 * time.Millisecond
 )
 
@@ -247,7 +247,7 @@ func (l *sessionLease) probe(ctx context.Context) error {
 		return err
 	case <-ctx.Done():
 		err := fmt.Errorf("the lock's connection does not answer: %w", ctx.Err())
-		if l.Deadline().Left() <= 0 { // ending its session waits for an answer too
+		if l.Deadline().Left() <= 0 { // expire can't end the session before the answer either
 			err = fmt.Errorf("%w: %w", driver.ErrLost, err)
 		}
 		return err
@@ -279,8 +279,8 @@ func (l *sessionLease) ask(ctx context.Context) error {
 
 // saysLockGone reports whether err, the answer to a probe, says that the raw lock is
 // gone: another has it, or the transaction that held it has ended. PostgreSQL ends a
-// transaction at any error, MySQL at a deadlock. MariaDB answers for a locked row as it
-// does after a wait that took too long.
+// transaction at any error, MySQL at a deadlock. MariaDB answers for a locked row with
+// the error of a wait that took too long.
 func (b *Backend) saysLockGone(err error) bool {
 	class := b.dialect.classify(err)
 	return class == rowLocked || b.strategy == RowLock && (b.dialect == Postgres || class == transient)

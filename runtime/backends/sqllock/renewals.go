@@ -40,7 +40,7 @@ type renewal struct {
 	done  chan struct{} // closed once err is set
 }
 
-// renew renews l. If a renewal of l waits already, it shares that.
+// renew renews l. If a renewal of l waits already, both are one.
 func (r *recordRenewals) renew(ctx context.Context, l driver.Lease, ttl time.Duration) error {
 	r.mu.Lock()
 	item := r.byLease[l]
@@ -73,7 +73,7 @@ func (r *recordRenewals) renew(ctx context.Context, l driver.Lease, ttl time.Dur
 }
 
 // helpers returns how many more connections may help: all of Options.Renewals, or less than half of
-// those of db. None help on SQLite, whose writers take turns; the locks of sessions need those of db.
+// those of db. None help on SQLite, where one writes at a time, or if sessions need those of db.
 func (b *Backend) helpers() int {
 	own, isPool := b.renewConns.(pool)
 	switch most := b.db.Stats().MaxOpenConnections; {
@@ -111,7 +111,7 @@ func (r *recordRenewals) work(life context.Context, n int) {
 	}
 	for item := r.next(n); item != nil; item = r.next(n) {
 		limit := renewalTimeout(item.ttl)
-		ctx, cancel := context.WithTimeout(item.ctx, 2*limit) // others wait, and this one will be asked for again
+		ctx, cancel := context.WithTimeout(item.ctx, 2*limit) // others wait, and the Locker will ask for this one again
 		item.err = item.lease.Renew(via(ctx, from, limit), item.ttl)
 		cancel()
 		close(item.done)

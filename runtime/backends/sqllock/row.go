@@ -32,11 +32,11 @@ const (
 	// queue, in µs, and maxKeep how long for all of them: hundreds may be dead by then.
 	keepPerWaiter = int64(500_000)
 	maxKeep       = int64(2_000_000)
-	// clockBack is how far in the future a release is, in µs at least, if the clock was set back
-	// since. If it is less, the clock may have been read before a wait for the row.
+	// clockBack is in µs. If a release is at least so far in the future, the clock was set back
+	// since. If it is less far, the clock may have been read before a wait for the row.
 	clockBack = int64(5_000_000)
-	// maxQueue and maxUndone are how long a queue that another process joins, and all
-	// tombstones, are at most, in bytes.
+	// maxQueue is the length in bytes from which on no process joins a queue, and maxUndone
+	// the greatest length of all tombstones.
 	maxQueue  = 8000
 	maxUndone = 16000
 )
@@ -84,7 +84,7 @@ func (r *rowView) heldError(me string) error {
 func (r *rowView) take(a *driver.Acquisition, term int64) {
 	r.owner, r.acquired, r.expires = a.ID, r.now, r.now+term
 	r.version = max(r.version+1, r.now*driver.TokensPerMicrosecond) + int64(a.Tokens) - 1
-	_, r.waiting, _ = strings.Cut(r.waiting, queueEntry(a.ID)) // those before it let their turn go by
+	_, r.waiting, _ = strings.Cut(r.waiting, queueEntry(a.ID)) // the entries before it have missed their turn
 	r.forget()
 }
 

@@ -21,13 +21,13 @@ const (
 	// attemptLimit is how long an attempt waits for its answer before the
 	// statement is sent again, on another connection.
 	attemptLimit = 3 * time.Second
-	// answerGrace is how long a statement that was sent is waited for when its
-	// context has ended.
+	// answerGrace is how long to wait for the answer to a statement that was sent
+	// when its context has ended.
 	answerGrace = 20 * time.Millisecond
 )
 
-// schedule is when a statement is sent again: after no answer, a deadlock or a busy
-// file, and where a connection of the pool turned out dead. Each is idempotent.
+// schedule is when a statement is sent again: if it had no answer, or ended by a deadlock
+// or a busy file, or if a connection of the pool was dead. Each is idempotent.
 var schedule = engine.Schedule{
 	Pauses:  append([]time.Duration{0, 0, 0, 5 * time.Millisecond, 20 * time.Millisecond}, slices.Repeat([]time.Duration{100 * time.Millisecond}, 50)...),
 	NotSent: 8,
@@ -121,7 +121,7 @@ func via(ctx context.Context, from connector, timeout time.Duration) context.Con
 	return context.WithValue(ctx, routeKey{}, route{from, timeout})
 }
 
-// route returns that of ctx.
+// route returns the route of ctx.
 func (b *Backend) route(ctx context.Context) route {
 	if r, ok := ctx.Value(routeKey{}).(route); ok {
 		return r
@@ -164,9 +164,9 @@ func (b *Backend) outcome(err error, redials bool) engine.Outcome {
 			return engine.NotSent
 		}
 		return engine.Refused
-	case b.dialect.classify(err) == readOnly && redials: // which may lead to the primary
+	case b.dialect.classify(err) == readOnly && redials: // the next connection may lead to the primary
 		return engine.NotSent
-	case b.dialect.classify(err) == transient, b.dialect.classify(err) == rowLocked: // after the user's lock_timeout: nothing here is NOWAIT
+	case b.dialect.classify(err) == transient, b.dialect.classify(err) == rowLocked: // by the user's own lock_timeout: nothing here is NOWAIT
 		return engine.Later
 	}
 	return engine.Refused
@@ -185,7 +185,7 @@ func (b *Backend) attempt(ctx context.Context, s *statement) (answer, error) {
 		err error
 	}
 	done := make(chan outcome, 1)
-	var claimed atomic.Bool // by who is about to send, or by a caller that leaves before
+	var claimed atomic.Bool // by send when it sends, or by the caller if that leaves first
 	sending, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	defer context.AfterFunc(b.life.Context(), func() { cancel(driver.ErrClosed) })()
@@ -204,8 +204,8 @@ func (b *Backend) attempt(ctx context.Context, s *statement) (answer, error) {
 	if claimed.CompareAndSwap(false, true) {
 		return answer{}, fmt.Errorf("%w: no connection to the database: %w", errNotSent, cmp.Or(ctx.Err(), context.Cause(sending)))
 	}
-	// The answer may be on its way. Without it nobody knows what holds, and the
-	// driver would close the connection.
+	// The answer may be on its way. Without it the outcome is unknown, and the driver
+	// would close the connection.
 	grace := time.NewTimer(answerGrace)
 	defer grace.Stop()
 	select {
@@ -240,7 +240,7 @@ func (b *Backend) send(ctx context.Context, cancel context.CancelCauseFunc, s *s
 	case b.dialect.classify(err) == outcomeUnknown:
 		err = fmt.Errorf("%w: %w", errNoAnswer, err)
 	case b.dialect.classify(err) == readOnly, b.dialect.classify(err) == autocommitOff:
-		if from.redials() { // the driver would keep it, and it may be in a transaction
+		if from.redials() { // the driver would keep the connection, which may be in a transaction
 			discard(conn)
 		}
 	default:
@@ -283,7 +283,7 @@ func (d *dedicated) conn(ctx context.Context) (*sql.Conn, error) {
 		return conn, nil
 	}
 	from, err := connector(pool{d.backend.db}), sql.ErrConnDone
-	if d.redial { // it is shared: others wait for it too
+	if d.redial { // others wait for the connection too
 		from = dialLimited{from}
 	}
 	if dials {
@@ -295,7 +295,7 @@ func (d *dedicated) conn(ctx context.Context) (*sql.Conn, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.used && !d.redial { // it was discarded meanwhile
+	if d.used && !d.redial { // d was discarded meanwhile
 		_ = conn.Close()
 		<-d.inUse
 		return nil, sql.ErrConnDone
@@ -373,7 +373,7 @@ func (d *dedicated) giveBack() {
 		return
 	}
 	if conn := d.detach(); conn != nil {
-		_ = conn.Close() // no I/O: the pool looks at it when it lends it again
+		_ = conn.Close() // no I/O: the pool checks the connection when it lends it again
 	}
 }
 

@@ -16,7 +16,7 @@ func rowsTable(table string) string { return table + "_rows" }
 // kindsTable is the table of the locks that are no mutexes.
 func kindsTable(table string) string { return table + "_kinds" }
 
-// tables names all that the strategy needs.
+// tables names the tables that the strategy needs.
 func (b *Backend) tables(and string) string {
 	all := "table " + b.table
 	switch {
@@ -56,7 +56,7 @@ func (b *Backend) tables(and string) string {
 func (b *Backend) DDL() string {
 	types := map[Dialect][]string{ // name, owner, numbers, waiting, undone; options; records
 		MySQL: {"VARBINARY(1024)", "VARBINARY(128)", "BIGINT", "VARBINARY(8192)", "VARBINARY(16384)", " ENGINE=InnoDB ROW_FORMAT=DYNAMIC", "MEDIUMBLOB"},
-		// Room in each page keeps updates of a row within it.
+		// With room in each page, updates of a row stay in its page.
 		Postgres: {"bytea", "text", "bigint", "text", "text", " WITH (fillfactor = 50)", "text"},
 		SQLite:   {"BLOB", "TEXT", "INTEGER", "TEXT", "TEXT", "", "TEXT"},
 	}[b.dialect]
@@ -122,10 +122,10 @@ const (
 	purgeBatch = 500
 )
 
-// purgeIfDue purges in the background, once a minute or so.
+// purgeIfDue purges in the background, about once a minute.
 func (b *Backend) purgeIfDue() {
 	now, last := int64(time.Since(processStart)), b.lastPurge.Load()
-	if last == 0 { // not at once: processes that start together part
+	if last == 0 { // at a random time, so that processes that start together don't purge together
 		b.lastPurge.CompareAndSwap(0, now-int64(rand.N(purgeEvery)))
 		return
 	}
@@ -176,7 +176,7 @@ func (b *Backend) purge(ctx context.Context, table, unused string, idle time.Dur
 			}
 			v[fmt.Sprint("key", i)] = name
 		}
-		// By key, so that no row is locked that stays; and they may be in use by now.
+		// By key, so that no row that stays is locked; and by unused, because one may be in use by now.
 		drop := b.dialect.compile("{delete} FROM "+table+" AS l WHERE l.name IN ({keys}) AND"+unused, b.sql.batchMacros(n))
 		r, _, err := b.run(ctx, drop.bind(v))
 		if err != nil {

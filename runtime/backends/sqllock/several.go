@@ -18,8 +18,8 @@ import (
 // AcquireAll and ReleaseAll send one statement for each batch of keys. It takes those that are free
 // and that nobody waits for; any other key is acquired by itself. DESIGN.md tells what undoes each.
 //
-// A statement locks rows in the order of their names. If the database ends one because of a deadlock
-// all the same, with a purge, it has changed nothing and is sent again.
+// A statement locks rows in the order of their names. A deadlock with a purge is still possible: then
+// the database ends one of the two, which has changed nothing and is sent again.
 
 // acquireItem is one acquisition of a batch and its result, which is neither a lease nor an error
 // if its row was held or waited for.
@@ -48,7 +48,7 @@ func (b *Backend) AcquireAll(ctx context.Context, as []*driver.Acquisition) ([]d
 	for i, item := range all {
 		switch {
 		case item.lease != nil || item.err != nil:
-		case refused: // the caller would release it
+		case refused: // the caller would release this one
 			item.err = &driver.HeldError{RetryAfter: time.Millisecond}
 		case item.tried:
 			item.lease, item.err = b.takeAfterLook(ctx, item.Acquisition)
@@ -62,7 +62,7 @@ func (b *Backend) AcquireAll(ctx context.Context, as []*driver.Acquisition) ([]d
 	return leases, errs
 }
 
-// acquireBatches takes those of all whose rows are free and that nobody waits for.
+// acquireBatches takes those of all whose rows are free and not waited for.
 func (b *Backend) acquireBatches(ctx context.Context, all []*acquireItem) {
 	order := func(x, y *acquireItem) int { return cmp.Or(cmp.Compare(x.TTL, y.TTL), cmp.Compare(x.Tokens, y.Tokens)) }
 	slices.SortFunc(all, func(x, y *acquireItem) int { return cmp.Or(order(x, y), strings.Compare(x.Key, y.Key)) })
@@ -71,7 +71,7 @@ func (b *Backend) acquireBatches(ctx context.Context, all []*acquireItem) {
 	inBatches(all, func(x, y *acquireItem) bool { return order(x, y) == 0 }, func(part []*acquireItem) { b.takeFree(ctx, part) })
 }
 
-// takeFree takes those of part whose rows are free and that nobody waits for, by one statement.
+// takeFree takes those of part whose rows are free and not waited for, by one statement.
 func (b *Backend) takeFree(ctx context.Context, part []*acquireItem) {
 	v := values{"ttl": b.dialect.leaseMicros(part[0].TTL), "n": int64(part[0].Tokens), "instant": time.Now().UnixMicro()}
 	for i, item := range part {
@@ -82,12 +82,12 @@ func (b *Backend) takeFree(ctx context.Context, part []*acquireItem) {
 	if err == nil && !unanswered && b.dialect == MySQL {
 		var asked error
 		took, asked = b.takenOnMySQL(ctx, r, v, len(part))
-		unanswered = asked != nil // then a look at each tells
+		unanswered = asked != nil // then a look at each row tells who has it
 	}
 	for i, item := range part {
 		item.tried, item.err = true, err
 		item.MayHaveRun = item.MayHaveRun || unanswered
-		// After an attempt without an answer, took is without what that took.
+		// took does not have what an attempt without an answer took.
 		if version, ok := took[int64(i)]; ok && err == nil && !unanswered {
 			item.lease = b.newLease(item.Acquisition, version, r.sent)
 		}
@@ -105,8 +105,8 @@ func tokensByNumber(reply answer) map[int64]int64 {
 	return all
 }
 
-// takenOnMySQL returns the numbers and the highest tokens of those of n locks that a statement took
-// which was answered by r.
+// takenOnMySQL returns the numbers and the highest tokens of the locks that a statement on n locks
+// took. r is its answer.
 func (b *Backend) takenOnMySQL(ctx context.Context, r answer, v values, n int) (map[int64]int64, error) {
 	took := map[int64]int64{}
 	switch {
@@ -198,8 +198,8 @@ const (
 	// maxAlone is how many acquires, and how many releases, go by themselves. Batches of fewer calls cost
 	// more than they save.
 	maxAlone = 8
-	// maxBatches is how many batches are under way beside these: more would make
-	// batches smaller, fewer would have callers wait for a round trip of others.
+	// maxBatches is how many batches are under way beside these. With more, batches would
+	// be smaller; with fewer, callers would wait for round trips of others.
 	maxBatches = 4
 	// maxAfterFailure is how many acquires of failed batches are tried by themselves at once. A *sql.DB
 	// without limits would dial for each.

@@ -22,8 +22,8 @@ const (
 	minTTL    = time.Millisecond
 	// maxTTL is the longest lease: far below the least token in µs.
 	maxTTL = 10 * 365 * 24 * time.Hour
-	// minToken parts tokens, which follow the clock, from what else a
-	// statement may answer.
+	// minToken separates tokens, which follow the clock, from other numbers
+	// that a statement may answer with.
 	minToken = 1 << 50
 )
 
@@ -96,7 +96,7 @@ type Backend struct {
 	afterFailure chan struct{} // a semaphore of acquires after a batch that failed
 	sessions     *sessions     // of Advisory and RowLock, or nil
 
-	kinds   *record.Locks // that are no mutexes
+	kinds   *record.Locks // the locks that are no mutexes
 	records recordRenewals
 	methods
 
@@ -244,8 +244,8 @@ func (b *Backend) checkTable(ctx context.Context) error {
 	return err
 }
 
-// missingTable returns err, of a statement on both tables. If it says that one is missing, and the
-// table of mutexes is at fault, it returns the error that says so.
+// missingTable returns err, the error of a statement on both tables. If it says that a table is
+// missing, and that is the table of mutexes, it returns an error that names this table.
 func (b *Backend) missingTable(ctx context.Context, err error) error {
 	if err == nil || b.dialect.classify(err) != noTable {
 		return err
@@ -289,8 +289,8 @@ func (b *Backend) acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 }
 
 // connectRenewals takes the connection for renewals, in the background, while the pool still
-// has one: database/sql can't dial one more than its pool may have. It asks the database for its
-// address by it, for errors: a *sql.DB does not tell it.
+// has one: database/sql can't exceed the pool's limit for it. By this connection it also asks the
+// database for its address, for errors: a *sql.DB does not tell it.
 func (b *Backend) connectRenewals() {
 	if b.renewalsConnected.Load() || b.renewalsConnected.Swap(true) {
 		return

@@ -238,7 +238,7 @@ func (s *statements) batch(source string, n int, v values) *statement {
 	return t.bind(v)
 }
 
-// notifyWrappers are the statements that are put around others to notify who waits.
+// notifyWrappers are the statements that are put around others to notify waiters.
 var notifyWrappers = map[string]string{
 	"release.sql": "notify.sql", "put.sql": "notify.sql",
 	"swap.sql": "notify_granted.sql", "create.sql": "notify_granted.sql",

@@ -18,7 +18,7 @@ import (
 func (b *Backend) takeRow(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	item := &acquireItem{Acquisition: a}
 	waits := b.hub.Waits(waiterID(a.Key, a.ID))
-	if waits || b.dialect != Postgres { // on the others an INSERT that finds its row takes up to twice as long
+	if waits || b.dialect != Postgres { // elsewhere an INSERT takes up to twice as long if the row exists
 		b.takeExisting(ctx, item)
 	}
 	if item.lease == nil && item.err == nil && !waits {
@@ -79,8 +79,8 @@ func (b *Backend) takeAfterLook(ctx context.Context, a *driver.Acquisition) (dri
 }
 
 // undoRow frees what acquisition a took, if it took it, and its process's place in the queue, unless
-// a later acquisition of the process waits there. If a may yet run it leaves a tombstone: in the
-// lock's own row, so that the two can't pass each other.
+// a later acquisition of the process waits there. If a may yet run, undoRow leaves a tombstone in the
+// lock's own row, where a can't miss it.
 func (b *Backend) undoRow(ctx context.Context, a *driver.Acquisition) error {
 	mayHaveRun, err := b.updateRow(ctx, a.Key, func(r *rowView) error {
 		if r.owner == a.ID {
@@ -96,7 +96,7 @@ func (b *Backend) undoRow(ctx context.Context, a *driver.Acquisition) error {
 		return nil
 	})
 	if a.Queue && (err == nil || mayHaveRun) {
-		b.hub.Notify(waiterID(a.Key, a.ID)) // a waiter that came after the look may have found the place, and needs another
+		b.hub.Notify(waiterID(a.Key, a.ID)) // a waiter that came meanwhile may have relied on the place, and needs another
 	}
 	return err
 }

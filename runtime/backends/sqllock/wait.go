@@ -19,7 +19,7 @@ const (
 	pollShare       = 100                  // one part in so many of the wait
 	pollRecordFirst = 5 * time.Millisecond // at a record, which also changes when somebody joins the queue
 
-	// How many connections those that wait have, and their pollers, where db has no bound of its own.
+	// How many connections waiting acquires and pollers share, if db has no bound of its own.
 	maxWaitConns = 16
 	maxPollConns = 32
 
@@ -40,12 +40,12 @@ func pollAfter(waited time.Duration, ahead int64) time.Duration {
 func waiterID(key, id string) string { return digest(key) + queueEntry(id) }
 
 // Subscribe implements [driver.Notifier]. With strategy Table and a Notifier the subscriber is told
-// of its turn, and whenever the Notifier has begun to listen, since a notice may have gone by before.
-// Without one a poller looks at the row for as long as the subscription lives; with Advisory and
-// RowLock while the process does not stand in the server's queue.
+// of its turn, and also when the Notifier begins to listen, since a notice may have been missed before.
+// Without a Notifier a poller looks at the row for as long as the subscription lives; with Advisory
+// and RowLock, only while the process is not in the server's queue.
 func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
 	if b.listener != nil {
-		defer b.listener.begin(b.life) // once the subscriber is there to be told
+		defer b.listener.begin(b.life) // after the subscriber is in the hub
 	}
 	switch {
 	case a.Mode.Kind != 0 && b.sessions == nil && b.listener == nil:
@@ -70,8 +70,8 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 	return s, nil
 }
 
-// poller looks at one row for the subscriber of one waiterID while its process waits: it is not
-// active while the process has the lock or waits in the server's queue.
+// poller looks at one row for the subscriber of one waiterID. It is not active while the process
+// has the lock or waits in the server's queue.
 type poller struct {
 	key, waiter string
 	id          string // of the acquisition that subscribed
@@ -118,7 +118,7 @@ func (b *Backend) poll(ctx context.Context, p *poller) {
 		look := b.sql.statement("row.sql", values{"key": []byte(p.key)})
 		found, err := b.attempt(via(b.life.Context(), b.pollConns, 0), look) // not by ctx: a driver closes the connection of a statement that is cancelled
 		if err != nil {
-			continue // since stays: it goes on as seldom as before
+			continue // as seldom as before, because since stays
 		}
 		r := rowViewOf(found)
 		ahead = r.ahead(me)
@@ -156,7 +156,7 @@ type listener struct {
 // maxChannel is the longest name of a channel that PostgreSQL takes, in bytes.
 const maxChannel = 63
 
-// channel is the one of a table.
+// channel returns the name of the channel of a table.
 func channel(table string) string { return strings.ReplaceAll(table, ".", "_") }
 
 // begin has l listen from now on.
@@ -169,7 +169,7 @@ func (l *listener) run(ctx context.Context) {
 	backoff := 10 * time.Millisecond
 	for ctx.Err() == nil {
 		begin := time.Now()
-		// Why it ends does not matter: waiters look once a second meanwhile.
+		// The error does not matter: waiters look once a second meanwhile.
 		_ = l.notifier.Listen(ctx, l.channel, l.hub.NotifyAll, l.hub.Notify)
 		if time.Since(begin) > maxRelistenPause {
 			backoff = 10 * time.Millisecond
