@@ -14,8 +14,8 @@ type value struct {
 	until driver.Instant
 }
 
-// methods are what a Backend does by its records alone: it calls those that wait for a condition,
-// tells who leads, and keeps values.
+// methods are those that need records only: they call the waiters of a condition, tell who leads,
+// and keep values.
 type methods = record.Register
 
 // Kinds implements [driver.Kinded].

@@ -4,9 +4,9 @@
 //
 // Leases end by a clock that nobody can set. Fencing tokens rise for as long as the
 // Backend lives, and follow the wall clock, so that those of a later process are higher.
-// If the wall clock was set back, they are not: those of a mutex until the wall clock has
-// caught up with what it showed before; and if it was set back by d
-// since [New], those of other kinds for d after a restart.
+// They may be lower if the wall clock was set back: those of a mutex, until the clock has
+// caught up with what it showed before; those of other kinds, for d after a restart if the
+// clock was set back by d since [New].
 package memlock
 
 import (
@@ -103,11 +103,11 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	return l, nil
 }
 
-// acquire is Acquire for a mutex. It may return what tells the owner that another waits.
+// acquire is Acquire for a mutex. recall, if it is not nil, tells the owner that another waits.
 func (s *shard) acquire(a *driver.Acquisition) (l *lease, recall func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	clock := time.Now() // under s.mu: tokens rise with the clock while a mutex is forgotten
+	clock := time.Now() // under s.mu: the next tokens of a forgotten mutex come from the clock
 	now := driver.At(clock)
 	if v, ok := s.records[a.Key]; ok && now.Before(v.until) && !record.Idle(v.text) {
 		return nil, nil, record.Beside(record.Noun(v.text), record.Mutex)
