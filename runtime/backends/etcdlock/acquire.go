@@ -93,8 +93,8 @@ func (e *entry) attempt(ctx context.Context, s *session, a *driver.Acquisition) 
 // contend writes a's ID to our key, and returns its position as a majority of the servers has it.
 // A key that e has keeps its place in the queue; the write changes its mod revision, so that a late
 // request to delete it does nothing. If e has no key, contend creates one: always if a waits, else
-// only if there is no other contender. If the server has another key of ours than e knows of, adopt
-// says whose it is.
+// only if there is no other contender. If the server has another key of ours than e knows of, contend
+// calls adopt.
 func (e *entry) contend(ctx context.Context, s *session, a *driver.Acquisition) (position, error) {
 	onlyIfFree := !e.hasKey() && !a.Queue
 	for n := int64(readLimit); ; {
@@ -133,7 +133,7 @@ func (e *entry) contend(ctx context.Context, s *session, a *driver.Acquisition) 
 		case !onlyIfFree:
 			return position{}, nil // a contender has come and gone meanwhile
 		}
-		onlyIfFree = false // what was read is keys of other locks alone: create ours, then read
+		onlyIfFree = false // only keys of other locks were read: create ours, then read
 	}
 }
 
@@ -153,9 +153,9 @@ func (e *entry) send(ctx context.Context, a *driver.Acquisition, t *pb.TxnReques
 	return resp, r.sent, err
 }
 
-// adopt takes over our key where the server has it and e did not know, as after an attempt without
-// an answer: resp has it first, if it exists. The zero position has the caller try again. If a lease
-// still holds the key, a waits behind that.
+// adopt takes over a key of ours that e did not know of, for example after an attempt without an
+// answer. If the server has it, it is the first in resp. The zero position makes the caller try again.
+// If a lease still holds the key, a waits behind that.
 func (e *entry) adopt(s *session, a *driver.Acquisition, resp *pb.TxnResponse) position {
 	if len(found(resp, 0)) == 0 {
 		return position{}
@@ -223,7 +223,7 @@ func (e *entry) wait(ctx context.Context, s *session, a *driver.Acquisition, pos
 func (e *entry) grant(s *session, a *driver.Acquisition, sent driver.Instant) *lease {
 	defer e.forgetKey() // the lease has it now
 	if l := e.holder(); l != nil && l.session == s && l.created == e.created {
-		_ = l.Extend(sent.Add(a.TTL)) // the deadline of one that has ended says so
+		_ = l.Extend(sent.Add(a.TTL)) // if the lease has ended, its deadline has passed
 		return l
 	}
 	return newLease(e, s, a, sent)

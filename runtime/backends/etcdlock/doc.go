@@ -20,10 +20,10 @@
 // before the request was sent that the server acknowledged; so a ttl may be shorter
 // than any session. A lock that is no
 // longer renewed (renew=off, max) is freed by this process at the end of its
-// ttl. A session that ended takes all its locks along, at once, and is never
-// taken up again: the next acquire makes a new one. A session that nobody has
-// used for three of its lengths is given back. The session tries an undo again that failed
-// because etcd was out of reach.
+// ttl. When a session ends, all its locks end with it, at once. It is never
+// used again: the next acquire makes a new one. A session that nobody has
+// used for three of its lengths is given back. If an undo failed because etcd was out of
+// reach, the session tries it again.
 //
 // After an election and after a restart of its servers etcd lets every lease
 // begin anew: what a crashed process held is free a ttl after that.
@@ -88,12 +88,12 @@
 //	etcdctl role add locks
 //	etcdctl role grant-permission locks --prefix=true readwrite seckill:
 //
-// Leases need no right but that of any user; recent servers (from about 3.4.42 and
-// 3.5.28) ask who keeps a lease alive for the right to write the keys on it, which are
-// those of the locks: a right that ends while its lock is held takes all locks of the
-// session along. Older ones keep the lease alive: only that lock is lost, at the end of its
-// ttl, as it can't be renewed; its key can't be deleted either, and stays in the way of
-// others until the right is back or the session ends.
+// Leases need no right of their own. But recent servers (from about 3.4.42 and 3.5.28) let
+// only a user who may write all keys on a lease keep it alive, and these are the keys of the
+// locks: if a right ends while its lock is held, all locks of the session are lost. Older
+// servers keep the lease alive: only that lock is lost, at the end of its ttl, as it can't be
+// renewed; its key can't be deleted either, and stays in the way of others until the right is
+// back or the session ends.
 //
 // # Notes
 //
@@ -107,7 +107,7 @@
 //
 // TLS and credentials are those of the client. A client with a password that has sent nothing
 // for as long as etcd's --auth-token-ttl, five minutes by default, logs in again by itself;
-// etcd 3.4.23 refuses that for the sake of the old token, and the client must be made anew.
+// etcd 3.4.23 refuses that because of the old token, and a new client is needed.
 //
 // The client may be used for other things as well. The wrappers of
 // clientv3/namespace have no effect here: write the prefix into the key.

@@ -79,8 +79,8 @@ func (e *entry) holder() *lease {
 // hasKey reports whether we know of a key of ours at the server that no lease holds.
 func (e *entry) hasKey() bool { return e.session != nil }
 
-// undoneBy reports whether an undo of a deletes our key: one that a wrote or, with a.Queue, an
-// earlier acquisition. The key of a later one, which waits, stays.
+// undoneBy reports whether an undo of a deletes our key: if a wrote it or, with a.Queue, if an
+// earlier acquisition did. The key of a later one, which waits, stays.
 func (e *entry) undoneBy(a *driver.Acquisition) bool {
 	return e.hasKey() && (e.owner == a.ID || a.Queue && !a.BegunBefore(e.owner))
 }

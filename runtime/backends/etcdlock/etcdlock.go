@@ -215,14 +215,14 @@ func (b *Backend) check(key string) error {
 const (
 	// maxTTL is the longest lease: etcd's own limit, less the second that is added.
 	maxTTL = (clientv3.MaxLeaseTTL - 1) * time.Second
-	// renewalMargin is by how much the session of a lease without renewal is longer than that. Such a
-	// lease needs its whole length ahead when it is taken, and a keep-alive takes a while.
+	// renewalMargin is how much longer than a lease without renewal its session is. Such a lease
+	// needs its whole length ahead when it is taken, and a keep-alive takes a while.
 	renewalMargin = 500 * time.Millisecond
 )
 
-// sessionTTL returns the ttl of the session for the lease of a: the next whole second
-// above. Above, and not the next one from ttl on: a lease that is handed on inside a process
-// must begin each hold with a whole ttl ahead, and a session is not kept alive anew for each.
+// sessionTTL returns the ttl of the session for the lease of a: the next whole second above,
+// even if the ttl has no fraction. A lease that is handed on inside a process must begin each
+// hold with a whole ttl ahead, and a hand-off asks for no keep-alive.
 func sessionTTL(a *driver.Acquisition) (time.Duration, error) {
 	ttl := a.TTL
 	if ttl <= 0 || ttl > maxTTL {

@@ -14,7 +14,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
-// methods has a Backend call those that wait for a condition, tell who leads, and keep values.
+// methods call the waiters of a condition, tell who leads, and keep values.
 type methods = record.Register
 
 // Kinds implements [driver.Kinded].
@@ -35,7 +35,7 @@ type recordPlace struct {
 }
 
 // Swap implements [record.Store]. A mutex that is younger than the record gives way to it. So
-// the first to enter a record looks for an older mutex before. If there is one, the record stays
+// the first to enter a record looks for an older mutex first. If there is one, the record stays
 // as it is: it may be the tombstone of an undo.
 func (b store) Swap(ctx context.Context, w record.Write) (a record.Answer, err error) {
 	if err := b.check(w.Key); err != nil {
@@ -64,7 +64,7 @@ func (b store) Swap(ctx context.Context, w record.Write) (a record.Answer, err e
 	} else if w.Look {
 		return a, nil
 	}
-	checked, err := b.swapIfNoMutex(ctx, w) // what was read is keys of other locks alone
+	checked, err := b.swapIfNoMutex(ctx, w) // only keys of other locks were read
 	checked.MayHaveRun = checked.MayHaveRun || a.MayHaveRun
 	return checked, err
 }

@@ -65,8 +65,8 @@ func (b *Backend) renewMutexes(ctx context.Context, leases []driver.Lease, ttls 
 	return errs
 }
 
-// renew renews a batch. If etcd refuses the batch, it renews each half by itself: one key whose
-// right has ended has the whole refused, and the server may take fewer operations than a batch has.
+// renew renews a batch. If etcd refuses the batch, it renews each half by itself: the right to one of
+// the keys may have ended, or the server may take fewer operations than a batch has.
 func (b *Backend) renew(ctx context.Context, leases []driver.Lease, ttls []time.Duration, errs []error) {
 	t := &pb.TxnRequest{}
 	for _, one := range leases {
@@ -120,7 +120,7 @@ func (l *lease) Release(ctx context.Context, _ uint64) error {
 // forget notes that the key is no longer ours.
 func (l *lease) forget() {
 	b := l.session.backend
-	b.mu.Lock() // a session that has ended calls this before newLease has set all
+	b.mu.Lock() // first, because a session that has ended may call forget while newLease still runs
 	id := engine.PlaceOf(&l.Acquisition)
 	if b.held[id] == l {
 		delete(b.held, id)

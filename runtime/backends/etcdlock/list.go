@@ -41,7 +41,7 @@ func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.L
 		} else {
 			end = clientv3.GetPrefixRangeEnd(start)
 		}
-		last := "" // the lock that was told last: its contenders mostly follow each other
+		last := "" // the last lock that was found: its contenders mostly follow each other
 		for more := true; more; {
 			resp, _, err := b.find(ctx, &pb.RangeRequest{Key: []byte(start), RangeEnd: []byte(end), Limit: listPage})
 			if err != nil {
@@ -113,7 +113,7 @@ func (b *Backend) Lock(ctx context.Context, key string) (*driver.LockInfo, error
 	return &driver.LockInfo{Key: key, Holders: []driver.Holder{h}, Waiters: len(all) - 1}, nil
 }
 
-// contenders returns those of the mutex at key, the holder first, or the record at key.
+// contenders returns the contenders of the mutex at key, the holder first, or the record at key.
 func (b *Backend) contenders(ctx context.Context, key string) (all []*mvccpb.KeyValue, recorded *mvccpb.KeyValue, err error) {
 	if err := b.check(key); err != nil {
 		return nil, nil, err
@@ -134,7 +134,7 @@ func (b *Backend) contenders(ctx context.Context, key string) (all []*mvccpb.Key
 	return all, recorded, nil
 }
 
-// holderOf returns who holds the lock that kv owns: by the etcd lease, if it is another's.
+// holderOf returns who holds the lock that kv owns. The ID of another client's is its etcd lease.
 func holderOf(kv *mvccpb.KeyValue) driver.Holder {
 	h := driver.Holder{ID: string(kv.Value), Client: record.Client, Token: uint64(kv.CreateRevision) << engine.TokenBits}
 	if process, n, ok := strings.Cut(h.ID, ":"); !ok || len(process) != 36 || n == "" {

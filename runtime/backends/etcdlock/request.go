@@ -24,10 +24,10 @@ import (
 )
 
 // resends says when a request without an answer, or refused for the moment, is sent
-// again: for nearly three seconds, as an election takes, and for five at most where a
-// server says nothing. After five attempts that could not connect there are no more:
-// who waits for a server that is not there is told within a second, where something
-// says so. Each resend is idempotent; after the last the outcome is unknown.
+// again: for nearly three seconds, as an election takes, and for five at most if a
+// server does not answer. After five attempts that could not connect there are no more:
+// if connections are refused, the caller hears it within a second. Each resend is
+// idempotent; after the last the outcome is unknown.
 var resends = engine.Schedule{
 	Pauses: []time.Duration{
 		0, 20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond,
@@ -75,7 +75,7 @@ func (b *Backend) do(ctx context.Context, call func(ctx context.Context, options
 		case engine.Done:
 			lostAnswers.Add(-1)
 		case engine.NotSent:
-			b.conn.ResetConnectBackoff() // which may be two minutes by now
+			b.conn.ResetConnectBackoff() // the backoff may be two minutes by now
 		}
 		return outcome, err
 	})
@@ -121,7 +121,7 @@ func (b *Backend) Servers() []string {
 	return b.client.Endpoints()
 }
 
-// explained adds to an error for want of a right how to grant it: etcd's does not say.
+// explained adds to an error about a missing right how to grant it: etcd's error does not say.
 func explained(err error) error {
 	if errors.Is(err, rpctypes.ErrPermissionDenied) {
 		return fmt.Errorf("%w: grant a role of the user readwrite on the prefix of the keys", err)
@@ -129,8 +129,8 @@ func explained(err error) error {
 	return err
 }
 
-// txn sends a transaction, which must be idempotent: by itself, or together with those of
-// the other calls that ctx is of.
+// txn sends a transaction, which must be idempotent: by itself, or together with others if ctx
+// is of a batch.
 func (b *Backend) txn(ctx context.Context, t *pb.TxnRequest) (*pb.TxnResponse, request, error) {
 	one := sendInBatch(ctx, t)
 	if one.resp != nil || one.err != nil {
@@ -145,7 +145,7 @@ func (b *Backend) txn(ctx context.Context, t *pb.TxnRequest) (*pb.TxnResponse, r
 	return resp, r, err
 }
 
-// newLeaseID returns the ID of an etcd lease: ours, so that a grant may be sent twice.
+// newLeaseID returns an ID for an etcd lease. We choose it, so that a grant may be sent twice.
 func newLeaseID() int64 { return rand.Int64N(1<<62) + 1 }
 
 // inSeconds returns a ttl as etcd tells it.
@@ -153,8 +153,8 @@ func inSeconds(n int64) time.Duration {
 	return time.Duration(min(n, int64(math.MaxInt64/time.Second))) * time.Second
 }
 
-// grant grants an etcd lease, and returns its length, which may be more than was asked for
-// where the server has a least one.
+// grant grants an etcd lease, and returns its length, which is more than was asked for if
+// the server's least length is.
 func (b *Backend) grant(ctx context.Context, id int64, ttl time.Duration) (time.Duration, error) {
 	granted := ttl
 	r, err := b.do(ctx, func(ctx context.Context, options ...grpc.CallOption) error {
@@ -164,7 +164,7 @@ func (b *Backend) grant(ctx context.Context, id int64, ttl time.Duration) (time.
 		}
 		return err
 	})
-	if err == nil || errors.Is(err, rpctypes.ErrLeaseExist) && r.mayHaveRun { // by an attempt that had no answer
+	if err == nil || errors.Is(err, rpctypes.ErrLeaseExist) && r.mayHaveRun { // an attempt without an answer made it
 		return granted, nil
 	}
 	return 0, fmt.Errorf("no lease granted: %w", err)
