@@ -90,13 +90,13 @@ func (op *acquireOp) attempt(ctx context.Context, v *view) (l *lease, err error)
 }
 
 // actOn takes the lock if it is free and this process is the next to have it; else its error says
-// why not. errChanged says that v is no longer so.
+// why not. errChanged says that the lock is no longer as in v.
 func (op *acquireOp) actOn(ctx context.Context, v *view) (*lease, error) {
 	b, a := op.backend, op.acquisition
 	switch ahead := v.ahead(op.place.Process); {
 	case v.pair != nil && v.pair.Flags != lockFlag:
 		return nil, record.Beside(looksLike(v.pair), record.Mutex)
-	case v.heldBy(a.ID): // by an attempt that had no answer
+	case v.heldBy(a.ID): // an attempt that had no answer has taken it
 		return nil, cmp.Or(op.giveBack(ctx, v.pair), errChangedByUs)
 	case v.held():
 		return nil, op.wait(ctx, v, driver.HeldError{Holder: ownerOf(v.pair)})
@@ -121,7 +121,7 @@ func (op *acquireOp) take(ctx context.Context, v *view) (*lease, error) {
 	}
 	defer s.Drop()
 	if err = s.Await(ctx, a.TTL); errors.Is(err, driver.ErrLost) {
-		return nil, errSessionEnded // attempt begins again on another one
+		return nil, errSessionEnded // attempt begins again on another session
 	} else if err != nil {
 		return nil, err
 	}
@@ -153,9 +153,9 @@ func (op *acquireOp) take(ctx context.Context, v *view) (*lease, error) {
 	return l, nil
 }
 
-// giveBack frees the lock p, which an attempt has taken. It also serves for one that an attempt
-// without an answer has taken, which is never kept: a request of giveBack that arrives late frees no
-// lock that was taken later.
+// giveBack frees the lock p, which an attempt has taken. A lock that an attempt without an answer has
+// taken is given back too, and never kept: so a request of giveBack that arrives late frees no lock
+// that was taken later.
 func (op *acquireOp) giveBack(ctx context.Context, p *api.KVPair) error {
 	_, err := op.backend.write(ctx, freeOps(p))
 	if err != nil { // the lock may still be ours

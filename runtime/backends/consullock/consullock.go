@@ -21,7 +21,7 @@ import (
 type Options struct {
 	// LockDelay is for how long Consul keeps a key shut after the session that
 	// held it has ended without a release: 15s unless set, none if negative.
-	// Consul takes more than 60s for 60s. Holders of this package do not need it, those of api.Lock may.
+	// More than 60s counts as 60s. Holders of this package do not need it, those of api.Lock may.
 	LockDelay time.Duration
 }
 
@@ -75,8 +75,8 @@ func New(client *api.Client, options ...Options) *Backend {
 // Servers implements [driver.Located].
 func (b *Backend) Servers() []string { return b.servers() }
 
-// serversOf returns the address of client, which tells it by the errors of its requests alone. One whose
-// context has ended is not sent, but the transport is called.
+// serversOf returns the address of client, which tells it only in the errors of its requests. A request
+// whose context has ended is not sent, though the transport is called.
 func serversOf(client *api.Client) []string {
 	if client == nil {
 		return nil
@@ -203,9 +203,9 @@ func (b *Backend) putTombstone(ctx context.Context, id string) error {
 	return b.putWithTTL(ctx, tombstoneOf(id), "", tombstoneTTL(time.Now()))
 }
 
-// tombstoneTTL returns the length of the session for the tombstones of this minute. It is another for
-// each minute of an hour, and another than that of notes, so that each minute has a session of its
-// own: a session that each new tombstone renewed would keep all earlier ones.
+// tombstoneTTL returns the length of the session for the tombstones of this minute. It differs for each
+// minute of an hour, and from those of notes, so that each minute has a session of its own: if each new
+// tombstone renewed the same session, that would keep all earlier ones.
 func tombstoneTTL(at time.Time) time.Duration {
 	return straggler + time.Duration(1+at.Minute())*time.Millisecond
 }
@@ -228,7 +228,7 @@ func (b *Backend) leastTTL(ctx context.Context) (time.Duration, error) {
 	return least, err
 }
 
-// askLeastTTL asks the server, which tells whoever wants a session that is too short.
+// askLeastTTL asks the server for a session that is too short. The refusal tells the least ttl.
 func (b *Backend) askLeastTTL(ctx context.Context) (time.Duration, error) {
 	ctx, cancel := b.requestContext(ctx)
 	defer cancel()

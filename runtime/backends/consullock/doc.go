@@ -6,7 +6,7 @@
 //	…
 //	locker := lock.New(consullock.New(client), nil)
 //
-// A lock is what api.Lock makes of it: the KV pair at the key itself, with flags
+// A lock is as api.Lock writes it: the KV pair at the key itself, with flags
 // 0x2ddccbc058a50c18, held by a session. So a service on api.Lock and a lockgen
 // service exclude each other on one key, and so does `consul lock PREFIX`, on the
 // key PREFIX/.lock. The value is the id of the acquisition. A release deletes

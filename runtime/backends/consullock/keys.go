@@ -59,10 +59,10 @@ func checkKey(key string) error {
 		"does not begin with a slash or %s, and has no empty part, . or .. between slashes", driver.ErrInvalid, key, len(key), maxKey, ownPrefix)
 }
 
-// watchedPath returns what a blocking query for key asks for: the key itself
-// or, as /v1/kv refuses keys that would hold a space or two dots if they were
-// decoded once more, and cleans paths, a long beginning of it that is served, as
-// a prefix. It returns "" if there is none.
+// watchedPath returns what a blocking query for key asks for: key itself if /v1/kv serves
+// it. That cleans paths, and refuses a key that would hold a space or two dots if it were
+// decoded once more. Else it returns a beginning of key that is served, to be asked for as
+// a prefix, or "" if there is none.
 func watchedPath(key string) (served string, prefix bool) {
 	for try := key; try != ""; prefix = true {
 		decoded, err := url.PathUnescape(try)
@@ -81,7 +81,7 @@ func watchedPath(key string) (served string, prefix bool) {
 	return "", true
 }
 
-// class is what the leases that share a session have in common: the longest ttl of theirs.
+// class is what the leases that share a session have in common: the greatest of their ttls.
 type class time.Duration
 
 func classOf(ttl time.Duration) class { return class(engine.ClassTTL(ttl)) }

@@ -15,7 +15,7 @@ import (
 // recordFlag marks a key as the record of a lock that is no mutex.
 const recordFlag = lockFlag ^ 0x4c4b47 // "LKG"
 
-// methods has a Backend call those that wait for a condition, and tell who leads.
+// methods call the waiters of a condition, and tell who leads.
 type methods = record.Methods
 
 // Kinds implements [driver.Kinded].
@@ -58,7 +58,7 @@ func (b *Backend) swap(ctx context.Context, w record.Write, a *record.Answer) er
 	return nil
 }
 
-// readRecord has a say what is at w's key.
+// readRecord sets in a what is at w's key.
 func (b *Backend) readRecord(ctx context.Context, w record.Write, a *record.Answer) error {
 	p, err := b.get(ctx, w.Key)
 	switch {
@@ -74,7 +74,7 @@ func (b *Backend) readRecord(ctx context.Context, w record.Write, a *record.Answ
 	return nil
 }
 
-// looksLike says what a pair is.
+// looksLike names what a pair is, for an error.
 func looksLike(p *api.KVPair) string {
 	switch noun := record.Noun(string(p.Value)); {
 	case p.Flags == lockFlag:

@@ -14,7 +14,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
-// checkedAtOnce is how many locks one transaction looks at, on any version.
+// checkedAtOnce is how many locks one transaction looks at. Every version of Consul takes so many.
 const checkedAtOnce = 64
 
 // lease implements [driver.Lease].
@@ -88,8 +88,8 @@ func (l *lease) refresh(ctx context.Context) error {
 		return err
 	}
 	p, was := v.pair, l.pair.Load()
-	// Whoever takes a lock writes an id of its own; a plain write leaves the lock
-	// to its session, and LockIndex 0.
+	// An acquire writes an id of its own. A plain write leaves the lock to its
+	// session, and sets LockIndex to 0.
 	if p == nil || p.Session != was.Session || p.CreateIndex != was.CreateIndex ||
 		p.LockIndex != 0 && string(p.Value) != l.Acquisition.ID {
 		return driver.ErrLost

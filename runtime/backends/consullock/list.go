@@ -34,7 +34,7 @@ func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.L
 		if checkKey(strings.ToValidUTF8(begins, "x")+"x") != nil {
 			return nil // no lock's key does
 		}
-		prefix, _ := watchedPath(begins) // some of it, where /v1/kv refuses the whole
+		prefix, _ := watchedPath(begins) // a part of it, if /v1/kv refuses the whole
 		keys, err := b.keys(ctx, prefix)
 		if err != nil {
 			return err
@@ -107,7 +107,7 @@ func (b *Backend) Lock(ctx context.Context, key string) (*driver.LockInfo, error
 	return nil, fmt.Errorf("%w: the pair at %s has other flags than a lock", driver.ErrConflict, key)
 }
 
-// holderOf returns who holds the mutex p: by the session, if it is another client's.
+// holderOf returns who holds the mutex p. The ID of another client's is its session.
 func (b *Backend) holderOf(ctx context.Context, p *api.KVPair) driver.Holder {
 	if id := string(p.Value); isID(id) {
 		return driver.Holder{ID: id, Client: record.Client, Token: p.ModifyIndex << engine.TokenBits}

@@ -19,13 +19,13 @@ import (
 //
 // Clients of api.Lock have no entries: all of them try when the lock is free. If they have used a
 // lock they come first when a process of ours frees it. When one of them frees it every process
-// of ours that waits tries as well, whoever is next. So both sides get the lock.
+// of ours that waits tries as well, not only the next. So both sides get the lock.
 
 const (
 	// turnLimit is how long a free lock is left to the first process in the queue. If that
 	// hangs, it costs the others so long, once.
 	turnLimit = 500 * time.Millisecond
-	// contendedFor is how long a key whose queue had entries is taken to have some.
+	// contendedFor is how long a queue that had entries is assumed to have some.
 	contendedFor = time.Second
 	// maxContended is how many such keys are remembered.
 	maxContended = 1000
@@ -46,7 +46,7 @@ type waiter struct {
 	cancel  context.CancelFunc // ends the queries for target; nil if there were none
 }
 
-// waiterOf returns the waiter of a's place, by which a is now the latest to wait.
+// waiterOf returns the waiter of a's place, and makes a the latest acquisition that waits there.
 func (b *Backend) waiterOf(a *driver.Acquisition) *waiter {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -142,7 +142,7 @@ func (b *Backend) rememberQueue(key string, r reply) {
 	b.contended[key] = time.Now()
 }
 
-// turn is since when a free lock has been left to the head of its queue.
+// turn says since when a free lock has been left to the head of its queue.
 type turn struct {
 	head, lock uint64 // their indexes
 	since      time.Time
