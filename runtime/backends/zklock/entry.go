@@ -59,7 +59,7 @@ func (e *entry) acquire(ctx context.Context, a *driver.Acquisition, dir string) 
 		if l.Deadline().Left() > 0 {
 			return l, l.Renew(ctx, a.TTL)
 		}
-		if err := l.free(ctx); err != nil { // the next node would have the same name
+		if err := l.free(ctx); err != nil { // else the next node would have the same prefix
 			return nil, err
 		}
 	}
@@ -176,7 +176,7 @@ func (e *entry) result(ctx context.Context, a *driver.Acquisition, err error) er
 	return err
 }
 
-// giveUp deletes the node, by which nobody competes any more.
+// giveUp deletes the node. Nobody competes by it any more.
 func (e *entry) giveUp(ctx context.Context) error {
 	if _, err := e.node.remove(ctx); err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// lease is that of a node that was first. It lasts as long as the session is proved
-// to, and no longer than its own deadline, which renewals move.
+// lease is the lease of a node that is first in its queue. It lasts as long as the session
+// is proved to live, and no longer than its own deadline, which renewals move.
 type lease struct {
 	*engine.Lease
 	node *node

@@ -20,7 +20,7 @@ type node struct {
 	session *session
 	dir     string
 	prefix  string // of the name; the server adds the sequence number
-	notify  func() // has whoever waits by it try again
+	notify  func() // makes the call that waits by it try again
 	lease   atomic.Pointer[lease]
 
 	path  string // "" if it is not known whether it exists

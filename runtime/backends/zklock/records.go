@@ -141,7 +141,7 @@ func (b *store) readRecord(ctx context.Context, s *session, dir, at string, w re
 	}
 }
 
-// getRecord sets in a what the record at a path is.
+// getRecord sets in a the record at a path.
 func (s *session) getRecord(ctx context.Context, path string, a *record.Answer) error {
 	node, err := s.fresh(ctx, client.Get(path))
 	if err == nil {
@@ -220,7 +220,7 @@ const (
 	maxSkipped = 16
 )
 
-// methods has a Backend call those that wait for a condition, and tell who leads.
+// methods call the waiters of a condition, and tell who leads.
 type methods = record.Methods
 
 // Kinds implements [driver.Kinded].

@@ -115,8 +115,8 @@ func (s *session) makeDirectory(ctx context.Context, dir string) error {
 
 func isNoNode(err error) bool { return errors.Is(err, zk.ErrNoNode) }
 
-// committed reports whether a majority has taken the write that ended with err. The leader has
-// its refusals for these reasons agreed as well.
+// committed reports whether a majority has taken the write that ended with err. The leader also has
+// a majority take a refusal for one of these reasons.
 func committed(err error) bool {
 	answers := []error{nil, zk.ErrNoNode, zk.ErrNodeExists, zk.ErrNotEmpty, zk.ErrNoAuth, zk.ErrBadVersion}
 	return slices.ContainsFunc(answers, func(answer error) bool { return errors.Is(err, answer) })

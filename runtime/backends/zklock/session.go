@@ -136,7 +136,7 @@ func (s *session) grant(timeout time.Duration, sent driver.Instant) {
 	switch {
 	case first && cut && s.class.lease > 0:
 		s.End(fmt.Errorf("%w: a server grants a session timeout of %v, and another has granted more: their maxSessionTimeout differ", driver.ErrInvalid, timeout))
-	case first: // a majority has agreed to a new session
+	case first: // a majority has taken the new session
 		s.Extend(sent, s.timeout, s.class.period)
 	case cut: // the servers' longest timeout was lowered under us
 		s.Shorten(sent.Add(timeout))
@@ -144,7 +144,7 @@ func (s *session) grant(timeout time.Duration, sent driver.Instant) {
 }
 
 // Destroy implements [engine.SessionServer]. The client ends the session when its context ends.
-// Whoever waits by a node of it is notified, and begins again.
+// Calls that wait by a node of the session are notified, and begin again.
 func (s *session) Destroy(ctx context.Context) error {
 	s.backend.hub.NotifyAll()
 	select {

@@ -74,9 +74,9 @@ type Backend struct {
 	probePath string // the path of a node that never exists
 	options   Options
 	life      *engine.Life
-	kinds     *record.Locks // those that are no mutexes
+	kinds     *record.Locks // the locks that are no mutexes
 	methods
-	hub      engine.Hub[engine.Place] // of who waits for a mutex
+	hub      engine.Hub[engine.Place] // of calls that wait for a mutex
 	turns    engine.KeyedMutex[engine.Place]
 	sessions *engine.Sessions[class, *session]
 
@@ -85,7 +85,7 @@ type Backend struct {
 
 	mu      sync.Mutex // guards the rest
 	entries map[engine.Place]*entry
-	leases  map[string]*lease // by the ID of the acquisition, as long as the node may be there
+	leases  map[string]*lease // by the ID of the acquisition, as long as the node may exist
 }
 
 // New returns a Backend for the ensemble of servers, "host:port" each, port 2181
