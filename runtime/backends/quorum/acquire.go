@@ -15,8 +15,8 @@ import (
 
 const (
 	// maxGateRefusals is how many attempts the gate refuses for one holder before one attempt asks all members and
-	// ignores the gate's refusal. A crash may have left a lease at the gate alone. If not, the first in the gate's
-	// queue has had the time to take the lock.
+	// ignores the gate's refusal: a crash may have left a lease at the gate only. If none has, the first in the
+	// gate's queue has had enough time to take the lock.
 	maxGateRefusals = 4
 	// tryAttempts is how many attempts a caller that does not wait makes while others split the votes.
 	tryAttempts = 4
@@ -35,7 +35,7 @@ type ballot struct {
 	sent       driver.Instant
 	asked      *driver.Acquisition
 	lease      driver.Lease
-	base       uint64 // is added to the lease's tokens
+	base       uint64 // to add to the lease's tokens
 	err        error  // of the attempt, or of confirming it
 	raised     uint64 // the member's later leases have tokens above it
 	eligible   bool   // it may vote
@@ -78,7 +78,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	var err error
 	for n := 1; ; n++ {
 		l, err = b.attempt(ctx, a, op)
-		// A caller that waits calls again. Of those that only try, and split the votes of a free lock, one must get it.
+		// A caller that waits calls again. If callers that don't wait split the votes of a free lock, one must get it.
 		held := engine.HeldBy(err)
 		if a.Queue || op.splits < n || n == tryAttempts || held == nil || !engine.Pause(ctx, held.RetryAfter) {
 			break
@@ -106,7 +106,7 @@ func (b *Backend) attempt(ctx context.Context, a *driver.Acquisition, op *acquir
 	for i, m := range b.members {
 		v.ballots = append(v.ballots, &ballot{member: m, slot: &op.slots[i], gate: m == gate, confirm: make(chan uint64, 1)})
 	}
-	asked := *a // because wait changes a
+	asked := *a // a copy, because wait changes a
 	for _, x := range v.ballots {
 		b.withLock(func() { op.users++ })
 		b.begin(func() {
@@ -117,8 +117,8 @@ func (b *Backend) attempt(ctx context.Context, a *driver.Acquisition, op *acquir
 	return v.wait(ctx)
 }
 
-// askMember asks one member, and when the vote is decided makes its grant part of the lease or undoes it.
-// It goes on when the caller has gone.
+// askMember asks one member. When the vote is decided, it makes the member's grant part of the lease, or
+// undoes it. It goes on if the caller leaves.
 func (v *vote) askMember(ctx context.Context, x *ballot, a driver.Acquisition) {
 	if !v.waitToAsk(x) {
 		return
@@ -150,7 +150,7 @@ func (v *vote) askMember(ctx context.Context, x *ballot, a driver.Acquisition) {
 	if l != nil && x.member.base != nil {
 		base, err = x.member.base.swap(limited, "", "")
 	}
-	v.b.withLock(func() { x.slot.placed = x.slot.placed || asked.MayBeGranted }) // before the caller knows, and leaves
+	v.b.withLock(func() { x.slot.placed = x.slot.placed || asked.MayBeGranted }) // before the caller learns of it
 	v.update(x, func() {
 		x.answered, x.sent, x.asked, x.lease, x.base, x.err = true, sent, asked, l, base, err
 		if l != nil {
@@ -191,7 +191,7 @@ func (v *vote) confirmAll(ctx context.Context, x *ballot, ttl time.Duration) {
 	}
 }
 
-// update changes x, and has wait decide again.
+// update changes x, and wakes wait to decide again.
 func (v *vote) update(x *ballot, change func()) {
 	v.mu.Lock()
 	change()
@@ -202,7 +202,7 @@ func (v *vote) update(x *ballot, change func()) {
 	}
 }
 
-// confirm makes x a vote that counts: it checks that the member remembers all that it had granted,
+// confirm makes x a vote that counts: it checks that the member remembers every lock that it has granted,
 // raises the tokens of the member's later leases above least, and renews a provisional lease.
 func (b *Backend) confirm(ctx context.Context, x *ballot, ttl time.Duration, least uint64) error {
 	ctx, cancel := b.limited(ctx, ttl)
@@ -245,8 +245,8 @@ func (v *vote) wait(ctx context.Context) (*lease, error) {
 	}
 }
 
-// decide decides the vote if that is possible. Else it has the first majority that granted confirmed,
-// whose highest token is that of the lease.
+// decide decides the vote if that is possible. Else it asks for confirmations of the first majority that has
+// granted the key. The highest of their tokens is the lease's.
 func (v *vote) decide(took time.Duration) (done bool, err error) {
 	refused, pending, gate := v.tally()
 	var held *driver.HeldError // by the gate
@@ -260,7 +260,7 @@ func (v *vote) decide(took time.Duration) (done bool, err error) {
 	voters := slices.DeleteFunc(slices.Clone(v.granted), func(x *ballot) bool { return x.err != nil })
 	switch yes := len(voters); {
 	case yes < v.b.majority && (yes+pending >= v.b.majority || yes+refused < v.b.majority && yes+refused+pending >= v.b.majority):
-		return false, nil // it may still be won, or it is not known whether a majority answers
+		return false, nil // the vote may still be won, or it is not known yet whether a majority answers
 	case yes < v.b.majority && gate != nil && !gate.answered:
 		// A caller that will wait must be in the gate's queue first. Else the lock may be released
 		// before the gate is asked, and nobody would notify the caller.
@@ -323,7 +323,7 @@ func (x *ballot) refused() (after time.Duration, no bool) {
 	if held := engine.HeldBy(x.err); held != nil {
 		return held.RetryAfter, true
 	}
-	return 0, errors.Is(x.err, driver.ErrLost) // granted, and over before it was confirmed
+	return 0, errors.Is(x.err, driver.ErrLost) // the grant was over before it was confirmed
 }
 
 // refusal returns the error of an attempt that yes members had granted.
@@ -355,14 +355,14 @@ func (v *vote) refusal(yes int, took time.Duration) error {
 	return held
 }
 
-// failure returns the error of an attempt that no majority has answered. cause is why the caller
-// did not wait for it, or nil. The error is a HeldError or ErrConflict only if a majority says so, and
-// never ErrLost, because the caller has held nothing. If a majority has answered, and some of it may not vote yet, it is
-// [engine.NotYet].
+// failure returns the error of an attempt that no majority has answered. cause is why the caller waits no
+// longer, or nil. The error is a HeldError or ErrConflict only if a majority says so, and never ErrLost,
+// because the caller has held nothing. It is [engine.NotYet] if a majority has answered, but some of them may
+// not vote yet.
 func (v *vote) failure(cause error) error {
 	errs := []error{cause}
 	unknown, forgetful := false, false
-	answered, held, conflicts := 0, 0, 0 // those that grant the lock, if only once they may vote, or say that it is held, count as answered
+	answered, held, conflicts := 0, 0, 0 // answered: members that granted, that may not vote yet, or that say it is held
 	for _, x := range v.ballots {
 		unknown = unknown || !x.answered || errors.Is(x.err, driver.ErrIndeterminate)
 		if young := errors.Is(x.err, errForgetful); young || engine.HeldBy(x.err) != nil || x.lease != nil && x.err == nil {
@@ -391,7 +391,7 @@ func (v *vote) failure(cause error) error {
 	err := fmt.Errorf("no majority of the %d members: %w", len(v.ballots), errors.Join(errs...))
 	v.a.MayHaveRun = v.a.MayHaveRun || unknown
 	if forgetful && answered >= v.b.majority && cause == nil {
-		return engine.NotYet(0, err.Error()) // Redis tells its age in whole seconds: by votesAt it would be asked all through the last one
+		return engine.NotYet(0, err.Error()) // no time: Redis tells its age in whole seconds, so by votesAt waiters would ask all through the last one
 	}
 	if unknown && !errors.Is(err, driver.ErrIndeterminate) {
 		err = fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)

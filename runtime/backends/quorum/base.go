@@ -9,13 +9,13 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// baseKey is where a member keeps its base.
+// baseKey is the key at which a member keeps its base.
 const baseKey = "lockgen.quorum.base"
 
-// tokenBase raises the tokens of a member that counts by revisions, as etcd does: a number is
-// added to each of its tokens, the base, one for all of its keys, which only rises. A lease uses
+// tokenBase raises the tokens of a member that counts by revisions, as etcd does. A number is added
+// to each of its tokens: the base, which is one for all of its keys, and only rises. A lease uses
 // the base that was read after it was granted. Earlier leases of the key have raised the base
-// only while they held the key, so the tokens of later ones are above.
+// only while they held the key, so the tokens of later ones are higher.
 type tokenBase struct {
 	record driver.Agreement
 
@@ -23,7 +23,7 @@ type tokenBase struct {
 	text string // of the base, as last seen
 }
 
-// swap makes next the base if it is old, and returns what it is then. If both are "" it only looks.
+// swap sets the base to next if it is old, and returns the base. If both are "" it only looks.
 func (t *tokenBase) swap(ctx context.Context, old, next string) (uint64, error) {
 	text, err := t.record.CompareAndSwap(ctx, baseKey, old, next)
 	if err != nil {
@@ -66,8 +66,8 @@ func (t *tokenBase) RaiseToken(ctx context.Context, held driver.Lease, least uin
 		switch {
 		case err != nil:
 			return err
-		case is < need: // another process has changed it
-		case held.Deadline().Left() <= 0: // the key's next lease may have read it before
+		case is < need: // another process has changed the base
+		case held.Deadline().Left() <= 0: // the key's next lease may have read the old base
 			return driver.ErrLost
 		default:
 			return nil

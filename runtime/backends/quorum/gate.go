@@ -9,9 +9,9 @@ import (
 const (
 	// gateTimeout is how long the gate may take to answer before the others are asked as well.
 	gateTimeout = 20 * time.Millisecond
-	// contentionTTL is how long a key counts as contended after that was seen.
+	// contentionTTL is how long a key counts as contended after contention was seen.
 	contentionTTL = time.Second
-	// maxContended bounds how many keys do.
+	// maxContended bounds how many contended keys are remembered.
 	maxContended = 4096
 )
 
@@ -38,9 +38,9 @@ func (b *Backend) contended(key string) bool {
 	return ok
 }
 
-// noteGateRefusal counts a refusal of the gate, which op gives way to, and notes contention. Without that, a
-// waiter would ask all members again after a second, and take votes from the first in the queue: in a simulation,
-// 64 processes that want one key with two of five members hung get 46 sections a second instead of 83.
+// noteGateRefusal counts a refusal of the gate that op obeys, and notes contention. Otherwise a waiter would ask
+// all members again after a second, and take votes from the first in the queue: in a simulation, 64 processes that
+// want one key while two of five members hang get 46 sections a second instead of 83.
 func (b *Backend) noteGateRefusal(key string, op *acquireOp, held *driver.HeldError) {
 	b.noteContention(key)
 	b.mu.Lock()

@@ -10,7 +10,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// lease implements [driver.Lease]: those that members granted, of which a majority must hold.
+// lease implements [driver.Lease] by the leases that members granted. It lasts while a majority of these does.
 type lease struct {
 	backend      *Backend
 	key          string
@@ -30,7 +30,7 @@ type lease struct {
 type part struct {
 	driver.Lease
 	member *member
-	base   uint64 // is added to the Lease's tokens
+	base   uint64 // to add to the Lease's tokens
 	gate   bool
 	lost   bool // the member answered a renewal: not yours; the lease's mutex guards it
 }
@@ -41,7 +41,7 @@ func newLease(b *Backend, a *driver.Acquisition, first uint64) *lease {
 
 // join makes the grant of x part of l. It reports false if l is being released already.
 //
-// A member that may not vote can also join a lease that holds: to take the key, others need a
+// A member that may not vote can also join a lease that a majority holds: to take the key, others need a
 // majority of members that remember, and so one of those that hold l now.
 func (l *lease) join(x *ballot) bool {
 	l.mu.Lock()
@@ -63,7 +63,7 @@ func (p *part) notify(look func()) {
 	}
 }
 
-// release releases p. last is a token of the quorum's lease, and may be outside of those of p.
+// release releases p. last is a token of the quorum's lease, and may be none of p's tokens.
 func (p *part) release(ctx context.Context, last uint64) error {
 	if p.member.base != nil {
 		first, n := p.Lease.Tokens()
@@ -92,9 +92,9 @@ func (l *lease) Deadline() driver.Instant {
 // Tokens implements [driver.Lease].
 func (l *lease) Tokens() (first, n uint64) { return l.first, l.n }
 
-// wanted reports whether some member says that another process waits. It does not implement
-// driver.WantedLease, by which the Locker would end its tenure early: to pass the lock to another
-// process costs several round trips.
+// wanted reports whether some member says that another process waits. lease does not implement
+// driver.WantedLease, because the Locker would then end its tenure early, and to pass the lock to
+// another process costs several round trips.
 func (l *lease) wanted() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -164,8 +164,8 @@ func (l *lease) beginReleaseLocked(ctx context.Context, last uint64) {
 	}
 }
 
-// releaseParts releases all parts. The gate's is released when as many others have been as the next
-// holder needs beside the gate, or after a timeout: else the next holder finds them still held.
+// releaseParts releases all parts. It releases the gate's part when so many others are free that they make a
+// majority with it, or after a timeout: else the next holder would find the others still held.
 func (l *lease) releaseParts(ctx context.Context, last uint64) {
 	answers := make(chan error, len(l.parts)) // no part joins any more
 	begin := func(p *part) {

@@ -27,14 +27,14 @@ type member struct {
 	name       string
 	backend    *Backend
 	raiser     driver.TokenRaiser
-	base       *tokenBase        // the raiser, where the engine has none of its own; else nil
+	base       *tokenBase        // the raiser, if the engine has none of its own; else nil
 	record     driver.Agreement  // or nil
 	incarnated driver.Incarnated // or nil
 
 	silent      atomic.Bool    // the last call had no answer
 	silentCalls chan struct{}  // holds one value for each acquire that was sent while the member was silent
-	id          string         // of its server, as it has answered; the backend's mutex guards it
-	votesAt     driver.Instant // when it may vote, as it has answered when it might not; the backend's mutex guards it
+	id          string         // of its server, once known; the backend's mutex guards it
+	votesAt     driver.Instant // when it may vote, by its last answer that it may not yet; the backend's mutex guards it
 	lastNote    chan struct{}  // closed when the last note has been put; the backend's mutex guards it
 }
 
@@ -61,9 +61,9 @@ func answered(err error) bool {
 	return err == nil || engine.HeldBy(err) != nil || errors.Is(err, driver.ErrConflict) || errors.Is(err, driver.ErrInvalid)
 }
 
-// mayVote returns nil if m shares its server with no other member, and remembers every lock that it
-// had granted when an attempt was sent, which it has granted: it had been up for the longest lease
-// by then. It must be called after the grant, so that a restart between the two is seen.
+// mayVote returns nil if m shares its server with no other member, and may vote on an attempt that was sent
+// at sent: it had been up for the longest lease by then, and so remembers every lock that it had granted.
+// It must be called after m's grant, so that a restart between the two is seen.
 func (m *member) mayVote(ctx context.Context, sent driver.Instant) error {
 	if m.incarnated == nil {
 		return m.learnServerID(ctx)
@@ -79,10 +79,10 @@ func (m *member) mayVote(ctx context.Context, sent driver.Instant) error {
 		return fmt.Errorf("%w: it has started %v ago, and votes in %v", errForgetful,
 			is.Age.Round(time.Millisecond), missing.Round(time.Millisecond))
 	}
-	return m.backend.group.Usable() // by the answer it may be another member
+	return m.backend.group.Usable() // by its ID it may be one with another member
 }
 
-// untilVote returns how long it is until a majority may vote, as far as is known; 0 or less if one may now.
+// untilVote returns how long it is until a majority may vote, as far as is known; 0 or less if it may now.
 func (b *Backend) untilVote() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -96,7 +96,7 @@ func (b *Backend) untilVote() time.Duration {
 
 // noteServerID notes the ID of m's server. Two members with one ID are refused.
 func (b *Backend) noteServerID(m *member, id string) {
-	b.mu.Lock() // until the refusal is set, so that whoever finds the id finds that too
+	b.mu.Lock() // until the refusal is set, so that a call that finds the id finds the refusal too
 	defer b.mu.Unlock()
 	m.id = id
 	for _, other := range b.members {

@@ -15,7 +15,7 @@ func (b *Backend) PutNote(ctx context.Context, name, text string, ttl time.Durat
 		before, put := m.nextNote()
 		return func(ctx context.Context, n driver.Noter) (string, error) {
 			defer close(put)
-			<-before // which ends in time, because its timeout is over before that of ctx
+			<-before // closed in time, because the timeout of that call is over before this one's
 			return "", n.PutNote(ctx, name, text, ttl)
 		}
 	})
@@ -23,7 +23,7 @@ func (b *Backend) PutNote(ctx context.Context, name, text string, ttl time.Durat
 }
 
 // nextNote returns a channel that is closed when the notes before this one have been put at m,
-// and one that the caller must close.
+// and one that the caller must close when this one has.
 func (m *member) nextNote() (before, put chan struct{}) {
 	m.backend.mu.Lock()
 	defer m.backend.mu.Unlock()
@@ -42,8 +42,8 @@ func (b *Backend) Note(ctx context.Context, name string) (string, error) {
 // noteCall puts or reads a note at one member.
 type noteCall func(context.Context, driver.Noter) (string, error)
 
-// note makes the call that of returns at each member, and returns what a majority answers. The
-// other calls go on in the background until their timeouts.
+// note makes the call of(m) at each member m, and returns what a majority answers. The other calls
+// go on in the background until their timeouts.
 func (b *Backend) note(ctx context.Context, of func(*member) noteCall) (string, error) {
 	if err := b.group.Usable(); err != nil {
 		return "", err

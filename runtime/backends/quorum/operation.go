@@ -23,7 +23,7 @@ type acquireOp struct {
 // one before it was undone there.
 type slot struct {
 	sem        chan struct{} // full while locked
-	generation int           // of the ID: the next has a new ID, see takeBack
+	generation int           // of the ID: each has an ID of its own, see takeBack
 	placed     bool          // the ID has a place in the member's queue, or had one that was granted the key
 }
 
@@ -43,8 +43,8 @@ func (b *Backend) openOp(id string) *acquireOp {
 	return op
 }
 
-// closeOp ends a use that openOp began. The state is kept while it is in use, between attempts if the
-// next needs it, which again reports, and while a member keeps a place in its queue (MayBeGranted).
+// closeOp ends a use that openOp began. The state is kept while it is in use, and while a member keeps a place
+// in its queue (MayBeGranted). It is kept between attempts if the next one needs it: then again is true.
 func (b *Backend) closeOp(id string, op *acquireOp) (again bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

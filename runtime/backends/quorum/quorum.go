@@ -16,18 +16,18 @@ import (
 const (
 	// defaultLongest is Options.LongestTTL unless set.
 	defaultLongest = time.Minute
-	// longestTimeout is Options.Timeout unless set, or a tenth of the lease if that is less.
+	// longestTimeout is Options.Timeout unless set, if a tenth of the lease is not less.
 	longestTimeout = 500 * time.Millisecond
-	// closeLimit is how long Close lets what is under way be undone.
+	// closeLimit is how long Close waits for calls and undos under way.
 	closeLimit = time.Second
 )
 
 // Options of a [Backend]. The zero value is the default.
 type Options struct {
 	// Timeout is how long one call to one member may take. 0 is a tenth of the lease, and
-	// 500 ms at most. A member that is silent holds no caller up, as long as a majority is
-	// not: Timeout says how soon a call fails if a majority is silent, and when a member
-	// counts as away. It should be several times the round trip to the farthest member.
+	// 500 ms at most. A silent member delays no caller as long as a majority answers:
+	// Timeout says how soon a call fails if no majority does, and when a member counts as
+	// away. It should be several times the round trip to the farthest member.
 	Timeout time.Duration
 
 	// LongestTTL is the longest lease that any process takes: a minute unless set, and ten years at most. A member
@@ -51,10 +51,10 @@ type Backend struct {
 	contendedUntil map[string]driver.Instant // keys that several processes want, see contentionTTL
 }
 
-// New returns a Backend made of members, which have names for errors to say, with the last of
-// options. It does no I/O. The members are closed by its Close, and may be used beside it.
-// Fewer than three, one that is nil or there twice, or one whose fencing tokens can't be
-// raised, is an error of every call, and of Ping.
+// New returns a Backend made of members, with the last of options. Errors say the members' names.
+// New does no I/O. Close closes the members, which may be used beside the Backend. If there are
+// fewer than three, or one is nil, there twice, or has fencing tokens that can't be raised, every
+// call and Ping return an error.
 func New(members map[string]driver.Backend, options ...Options) *Backend {
 	b := &Backend{group: engine.NewGroup("quorum"), majority: len(members)/2 + 1, ops: map[string]*acquireOp{}, contendedUntil: map[string]driver.Instant{}}
 	for _, o := range options {
@@ -150,7 +150,7 @@ func (b *Backend) AtOnce() int { return b.group.AtOnce() }
 // Servers implements [driver.Located].
 func (b *Backend) Servers() []string { return b.group.Servers() }
 
-// Subscribe implements [driver.Notifier], at the gate of the key, also when that is another member.
+// Subscribe implements [driver.Notifier], at the gate of the key, also when another becomes the gate.
 func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
 	if err := b.group.Usable(); err != nil {
 		return nil, err

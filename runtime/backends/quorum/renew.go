@@ -106,8 +106,8 @@ func (r *round) count(batch *memberBatch) {
 	}
 }
 
-// results returns the result for each lease, or nil while that of some lease is open. None is once
-// ctx has ended.
+// results returns the result for each lease, or nil while the result of some lease is open. Once ctx
+// has ended none is.
 func (r *round) results(ctx context.Context, majority int) []error {
 	errs := make([]error, len(r.leases))
 	for i, l := range r.leases {
@@ -129,8 +129,8 @@ func (r *round) results(ctx context.Context, majority int) []error {
 	return errs
 }
 
-// giveBack releases the remaining parts of lost leases, but for those that keepWhenLost. It is called as
-// RenewAll returns, which tells the holders: released sooner, a lock would have another holder while
+// giveBack releases the remaining parts of lost leases, except those with keepWhenLost. It is called when
+// RenewAll returns, which tells the holders. If it were called sooner, a lock could have another holder while
 // RenewAll waits for the other leases of the round.
 func (r *round) giveBack(ctx context.Context, errs []error) {
 	for i, l := range r.leases {

@@ -12,8 +12,8 @@ import (
 
 // takeBack frees at one member what an attempt took, or may have taken, and returns when
 // that is done or the lease is over. It reports whether the next attempt needs a new ID, because
-// the member may refuse this one for ever (a tombstone), a release without an answer may still
-// arrive, or a notice of a grant that has been released may.
+// the member may refuse this ID for ever (a tombstone), or a release without an answer, or the
+// notice of a grant that was released, may still arrive.
 func (b *Backend) takeBack(ctx context.Context, x *ballot, ttl time.Duration) (needsNewID bool) {
 	switch {
 	case x.lease != nil:
@@ -23,7 +23,7 @@ func (b *Backend) takeBack(ctx context.Context, x *ballot, ttl time.Duration) (n
 			needsNewID = needsNewID || err != nil && !errors.Is(err, driver.ErrLost)
 			return err
 		})
-		needsNewID = needsNewID || x.asked.Queue || x.slot.placed // also at a member that is the gate no more
+		needsNewID = needsNewID || x.asked.Queue || x.slot.placed // also at a member that is no longer the gate
 	case x.asked.MayHaveRun || errors.Is(x.err, driver.ErrIndeterminate):
 		x.asked.MayHaveRun = true
 		if x.asked.Queue {
@@ -34,7 +34,7 @@ func (b *Backend) takeBack(ctx context.Context, x *ballot, ttl time.Duration) (n
 	return needsNewID || x.asked.MayHaveRun
 }
 
-// leaveQueue gives up the place in the queue of one member of an acquisition that has the lock without it.
+// leaveQueue gives up a's place in the queue of one member. a has got the lock by other members.
 func (b *Backend) leaveQueue(ctx context.Context, x *ballot, a *driver.Acquisition) {
 	place := b.request(a, x.slot, true)
 	b.insist(ctx, b.options.LongestTTL, func(ctx context.Context) error { return x.member.Undo(ctx, place) })
@@ -62,9 +62,9 @@ func (b *Backend) insist(ctx context.Context, ttl time.Duration, free func(conte
 	})
 }
 
-// Undo implements [driver.Backend]. It returns once a majority has undone a, or so many members have
-// failed that no majority can. At the others it goes on in the background for one timeout, and longer where a has a place
-// in the queue.
+// Undo implements [driver.Backend]. It returns once a majority has undone a, or so many members have failed
+// that no majority can. At the others it goes on in the background for one timeout, and longer where a has a
+// place in the queue.
 func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	if err := b.group.Usable(); err != nil {
 		return err
@@ -118,7 +118,7 @@ func (b *Backend) undoAt(ctx context.Context, m *member, s *slot, a *driver.Acqu
 	err := s.lock(ctx)
 	if err == nil {
 		defer s.unlock()
-		asked := b.request(a, s, true) // it may have a place in the queue of any that was the gate
+		asked := b.request(a, s, true) // it may have a place in the queue of every member that was the gate
 		asked.MayHaveRun = a.MayHaveRun
 		err = m.Undo(ctx, asked)
 	}
