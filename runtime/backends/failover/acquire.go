@@ -51,8 +51,8 @@ func (e *epoch) attempt(ctx context.Context, a *driver.Acquisition) (driver.Leas
 	return e.member.Acquire(ctx, a)
 }
 
-// attemptErr returns what Acquire returns for err, the error of an attempt by e. That is err, unless e is over,
-// or its engine is away: then [engine.NotYet], since another engine is to grant, or this one again.
+// attemptErr returns what Acquire returns for err, the error of an attempt by e. That is err, unless e is over
+// or its engine is away. Then it is [engine.NotYet]: another engine will grant, or this one again.
 func (b *Backend) attemptErr(ctx context.Context, e *epoch, a *driver.Acquisition, err error) error {
 	if engine.HeldBy(err) != nil && (!a.Queue || b.noteWaiting(e.member, a)) {
 		return err
@@ -62,7 +62,7 @@ func (b *Backend) attemptErr(ctx context.Context, e *epoch, a *driver.Acquisitio
 		return err
 	}
 	a.MayHaveRun = a.MayHaveRun || errors.Is(err, driver.ErrIndeterminate)
-	// The next attempt has the same ID. It serves for this one too, which may have a place in the queue.
+	// The next attempt has the same ID, and so the place in the queue that this one may have.
 	placed := a.Queue && (a.MayHaveRun || a.MayBeGranted)
 	if e.ctx.Err() == nil && (!placed || b.noteWaiting(e.member, a)) {
 		return engine.NotYet(b.terms.Probe, fmt.Sprintf("the engine %q is away: %v", e.member.name, driver.Locate(e.member.Backend, err)))
@@ -74,7 +74,7 @@ func (b *Backend) attemptErr(ctx context.Context, e *epoch, a *driver.Acquisitio
 }
 
 // noteWaiting notes that a has a place in m's queue, which a switch to another engine gives up. It reports
-// false if there has been one.
+// false if there has been such a switch.
 func (b *Backend) noteWaiting(m *member, a *driver.Acquisition) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -86,8 +86,8 @@ func (b *Backend) noteWaiting(m *member, a *driver.Acquisition) bool {
 }
 
 // switchedErr returns the error for an attempt by e that is undone in the background: the caller waits for
-// the next engine. If that is e's again the caller must not wait: its next attempt has the same ID, and would
-// be undone with this one.
+// the next engine. If that is e's engine again the caller must not wait, because its next attempt would have
+// the same ID, and be undone with this one.
 func (b *Backend) switchedErr(e *epoch) error {
 	if b.granting() == e.member {
 		return fmt.Errorf("engine %q: it was left while it was asked, and grants again, or the record was lost", e.member.name)
@@ -95,8 +95,8 @@ func (b *Backend) switchedErr(e *epoch) error {
 	return engine.NotYet(b.terms.Probe, fmt.Sprintf("the engine %q was left while it was asked; the next one grants once no lease of it can last", e.member.name))
 }
 
-// checkTokens returns nil if the tokens of l, which was just granted, are above all of earlier epochs
-// and, once the ceiling is raised, below all of later ones.
+// checkTokens returns nil if the tokens of l, which was just granted, are above those of earlier epochs. It
+// raises the ceiling, so that they are below those of later epochs.
 func (b *Backend) checkTokens(ctx context.Context, l *lease, floor uint64) error {
 	first, n := l.Tokens()
 	if first <= floor {
@@ -149,8 +149,8 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 // freeTimeout is the timeout of one call that frees something. Close waits for such a call.
 const freeTimeout = 500 * time.Millisecond
 
-// insist calls free in the background until it is answered, or LongestTTL has passed. That is
-// before an engine that was switched away from can grant again.
+// insist calls free in the background until it is answered, or LongestTTL has passed. An engine
+// that was switched away from can't grant again before that.
 func (b *Backend) insist(free func(context.Context) error) {
 	b.group.Life.Go(func(ctx context.Context) {
 		_ = engine.RetryFree(ctx, b.terms.LongestTTL, func(ctx context.Context) error {

@@ -12,12 +12,12 @@ import (
 // state is the record: which engine grants.
 type state struct {
 	Epoch  uint64 `json:"epoch"`  // rises with each decision
-	Engine string `json:"engine"` // the name of the one that grants
-	Open   bool   `json:"open"`   // no lease of an epoch before can last any more
+	Engine string `json:"engine"` // the name of the engine that grants
+	Open   bool   `json:"open"`   // no lease of an earlier epoch can last any more
 	Why    string `json:"why,omitempty"`
 
-	// Tokens of the epoch are the engine's plus Offset. They are above Floor, which no token of an
-	// earlier epoch is, and not above Ceiling, which is raised before they are handed out.
+	// Tokens of the epoch are the engine's plus Offset. They are above Floor, and those of earlier epochs
+	// are not. They are not above Ceiling, which is raised before they are handed out.
 	Offset  uint64 `json:"offset,omitempty"`
 	Floor   uint64 `json:"floor,omitempty"`
 	Ceiling uint64 `json:"ceiling,omitempty"`
@@ -34,19 +34,19 @@ type epoch struct {
 	learned  driver.Instant // when this process learned of it
 	lastLook driver.Instant // when the last look that found it was sent
 
-	lastToken   uint64         // the highest that this process was granted by it; 0: none
-	lastTokenAt driver.Instant // when
+	lastToken   uint64         // the highest that this process was granted in it; 0: none
+	lastTokenAt driver.Instant // when that was
 }
 
 // Status is what the record says.
 type Status struct {
 	Engine string // which one grants, or will
-	Epoch  uint64 // how often it was decided
-	Open   bool   // it grants; before, it waits until no lease of another engine can last
+	Epoch  uint64 // how often that was decided
+	Open   bool   // it grants; else it waits until no lease of another engine can last
 	Why    string // the reason of the last switch
 }
 
-// learn is called with what a look found that was sent at this instant.
+// learn is called with what a look has found, which was sent at sent.
 func (b *Backend) learn(s state, text string, sent driver.Instant) error {
 	if text != "" && s.Epoch == 0 {
 		return b.record.Foreign(text)
@@ -57,8 +57,8 @@ func (b *Backend) learn(s state, text string, sent driver.Instant) error {
 	return nil
 }
 
-// noteState notes that a look which was sent at this instant has found s. It reports whether a switch
-// has begun or ended.
+// noteState notes that a look which was sent at sent has found s. It reports whether a switch has begun
+// or ended.
 func (b *Backend) noteState(s state, text string, sent driver.Instant) (changed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -76,7 +76,7 @@ func (b *Backend) noteState(s state, text string, sent driver.Instant) (changed 
 	return changed
 }
 
-// isBefore reports whether s is older than known, which the record was before: a write was lost.
+// isBefore reports whether s is older than known, which was read before: then a write was lost.
 func (s state) isBefore(known state) bool {
 	if s.Epoch != known.Epoch {
 		return s.Epoch < known.Epoch
@@ -84,8 +84,8 @@ func (s state) isBefore(known state) bool {
 	return s.Engine != known.Engine || known.Open && !s.Open || s.Ceiling < known.Ceiling
 }
 
-// beginEpochLocked begins the epoch of s. It gives up the places in the queues of the engine before.
-// Undo goes there too until no attempt there can matter any more.
+// beginEpochLocked begins the epoch of s. It gives up the places in the queues of the old engine. Undo
+// goes there too until no attempt there can matter any more.
 func (b *Backend) beginEpochLocked(s state) *epoch {
 	e := &epoch{state: s, learned: driver.Now()}
 	e.ctx, e.end = context.WithCancel(b.group.Life.Context())
@@ -152,7 +152,7 @@ func (b *Backend) lastKnown() (e *epoch, err error) {
 	return nil, err
 }
 
-// raiseCeiling raises the record's ceiling to last, a token of e, or above.
+// raiseCeiling raises the record's ceiling to last, a token of e, or higher.
 func (b *Backend) raiseCeiling(ctx context.Context, e *epoch, last uint64) error {
 	for {
 		b.mu.Lock()
@@ -171,7 +171,7 @@ func (b *Backend) raiseCeiling(ctx context.Context, e *epoch, last uint64) error
 	}
 }
 
-// raiseCeilingAhead raises e's ceiling before a grant needs that: above the tokens that a clock counts
+// raiseCeilingAhead raises e's ceiling before a grant needs it: above the tokens that a clock can reach
 // while the record may stay unread.
 func (b *Backend) raiseCeilingAhead(ctx context.Context, e *epoch) error {
 	b.mu.Lock()
@@ -184,8 +184,8 @@ func (b *Backend) raiseCeilingAhead(ctx context.Context, e *epoch) error {
 	return b.raiseCeiling(ctx, e, last+clockTokens(driver.Now().Sub(since)+t.Silence+t.Probe+t.Timeout))
 }
 
-// ceilingStep is by how much the ceiling is raised at once: what a clock counts in a quarter of the
-// time that a switch waits. So the tokens of a clock are above the ceiling after a switch.
+// ceilingStep is how far the ceiling is raised at once: by the tokens that a clock counts in a quarter of
+// the time that a switch waits. So after a switch the tokens of a clock are above the ceiling.
 func (b *Backend) ceilingStep() uint64 {
 	return clockTokens(b.terms.Drain() / 4)
 }

@@ -19,37 +19,37 @@ const (
 // Options of a [Backend]. The zero value is the default. Record, Key, Names, LongestTTL and
 // Silence must be the same in all processes.
 type Options struct {
-	// Record is where it is agreed which engine grants: a Backend that implements
+	// Record is the Backend that keeps the record of which engine grants. It implements
 	// driver.Agreement, as redislock, etcdlock, sqllock (by Table) and memlock do. Nil is the first standby.
 	//
 	// While the Record can't be reached no engine grants. So it should be one that survives
-	// the loss of a server without the loss of a write, such as an etcd cluster. On the standby
-	// it covers the loss of the primary, and the loss of the standby stops all locks.
+	// the loss of a server without the loss of a write, such as an etcd cluster. If it is the
+	// standby, a loss of the primary is covered, and a loss of the standby stops all locks.
 	Record driver.Backend
-	// Key is where in the Record it is: "lockgen.failover" unless set. Two failovers with
-	// one Record need two keys.
+	// Key is the record's key there: "lockgen.failover" unless set. Two failovers with one
+	// Record need two keys.
 	Key string
-	// Names are those of the primary and the standbys, in that order, which the record
-	// knows them by: "primary", "standby", "standby 2" and so on unless set. A name stands for
-	// one engine for ever.
+	// Names are the names of the primary and the standbys, in that order, in the record:
+	// "primary", "standby", "standby 2" and so on unless set. A name stands for one engine for
+	// ever.
 	Names []string
 
 	// LongestTTL is the longest lease that any process takes: a minute unless set, and ten years
 	// at most. A switch waits for it. A ttl above it is ErrInvalid; leave room for lock.Options.HandOff.
 	LongestTTL time.Duration
-	// Silence is for how long the record may stay unread before this process grants no
-	// more: 10 s unless set. A switch waits for it as well.
+	// Silence is how long the record may stay unread before this process grants nothing
+	// any more: 10 s unless set. A switch waits for it as well.
 	Silence time.Duration
 
-	// Probe is how often each engine is asked whether it is well, and the record what it
-	// says: every second unless set.
+	// Probe is how often each engine is probed, and the record is read: every second unless
+	// set.
 	Probe time.Duration
 	// Timeout is how long one such question may take: a second unless set.
 	Timeout time.Duration
 	// Failures is after how many failed probes in a row an engine counts as away, and after
-	// how many good ones as well: 3 unless set.
+	// how many good ones it counts as well again: 3 unless set.
 	Failures int
-	// ByHand leaves switching to [Backend.Switch] alone.
+	// ByHand leaves all switching to [Backend.Switch].
 	ByHand bool
 	// OnSwitch, if set, is called in each process when the record says something new. It is
 	// called by one goroutine at a time, and must not block.
@@ -85,17 +85,17 @@ type Backend struct {
 	recordLost bool                                // the record is gone, or older than what this process has read before
 	recordText string                              // what the last look found
 	recordErr  error                               // of the last look, or of writing the record since then
-	openErr    error                               // why epoch, which waits, could not be opened the last time
-	former     map[*member]driver.Instant          // engines that Undo also goes to, until when
+	openErr    error                               // why the last try to open epoch failed, or nil
+	former     map[*member]driver.Instant          // engines that Undo also goes to, and until when
 	waiting    map[engine.Place]driver.Acquisition // in the queues of epoch's engine
 }
 
-// New returns a Backend that takes locks at primary, or at one of standbys while a switch
-// says so, with the last of options. It does no I/O. The engines and the Record are closed
-// by its Close, and may be used beside it.
+// New returns a Backend that takes locks at primary, or after a switch at one of standbys, with
+// the last of options. It does no I/O. Close closes the engines and the Record, which may be used
+// beside the Backend.
 //
-// No standby, one that is nil or there twice, and no place for the record are errors of
-// every call, and of Ping. So are two engines on one server, once both have answered.
+// If there is no standby, one is nil or there twice, or there is no place for the record, every
+// call and Ping return an error; also if two engines are one server, once both have answered.
 func New(primary driver.Backend, standbys []driver.Backend, options ...Options) *Backend {
 	b := &Backend{
 		group:  engine.NewGroup("failover"),

@@ -8,7 +8,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// lease implements [driver.Lease]: one of an engine, which an epoch allows.
+// lease implements [driver.Lease] by the lease of an engine, which an epoch allows.
 type lease struct {
 	engine.Wrapped
 	backend *Backend
@@ -16,7 +16,7 @@ type lease struct {
 	offset  uint64 // of the epoch
 }
 
-// Deadline implements [driver.Lease]: the engine's, but no later than a switch waits that was
+// Deadline implements [driver.Lease]: the engine's, but not after the wait of a switch that was
 // decided just after the last look.
 func (l *lease) Deadline() driver.Instant {
 	l.backend.mu.Lock()

@@ -16,7 +16,7 @@ type member struct {
 	driver.Backend
 	name    string
 	backend *Backend
-	probe   engine.SingleFlight // beside those of watch
+	probe   engine.SingleFlight // of fails, beside the probes of watch
 
 	mu        sync.Mutex // guards the rest
 	good, bad int        // probes in a row
@@ -93,8 +93,8 @@ func (m *member) isAway() (away bool, why error) {
 	return m.bad >= m.backend.options.Failures, m.err
 }
 
-// fails reports whether the last probe of m has failed, or one more does, which concurrent callers share.
-// It reports false if ctx ends before.
+// fails reports whether the last probe of m has failed, or another one fails. Concurrent callers share that.
+// It reports false if ctx ends first.
 func (m *member) fails(ctx context.Context) bool {
 	if _, err := m.isAway(); err != nil {
 		return true
@@ -107,8 +107,8 @@ func (m *member) fails(ctx context.Context) bool {
 	return err != nil && ctx.Err() == nil
 }
 
-// learnServerID learns the ID of m's server, and refuses two engines with one. It reports whether it
-// need not be called again.
+// learnServerID learns the ID of m's server, and refuses two engines with one ID. It reports false if
+// it must be called again.
 func (m *member) learnServerID(ctx context.Context) bool {
 	var id string
 	var err error

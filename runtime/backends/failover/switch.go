@@ -27,7 +27,7 @@ func (b *Backend) watch(ctx context.Context) {
 }
 
 // advance writes the next state of the record if that is due. If several processes do, one is
-// first, and the others learn its state. The error is why a record that is lost can't be made anew.
+// first, and the others learn its state. The error is why a lost record can't be made anew.
 func (b *Backend) advance(ctx context.Context) error {
 	b.mu.Lock()
 	e, lost, text := b.epoch, b.recordLost, b.recordText
@@ -66,13 +66,13 @@ func (b *Backend) advance(ctx context.Context) error {
 	return nil
 }
 
-// minEpochAge is how old an epoch must be before a process ends it because of probes: processes
-// that differ about which engine is away must not keep each other from opening one.
+// minEpochAge is how old an epoch must be before a process ends it because of probes: else processes
+// that differ about which engine is away could keep each other from opening one.
 func (b *Backend) minEpochAge() time.Duration {
 	return b.terms.Drain() + time.Duration(b.options.Failures+1)*b.terms.Probe
 }
 
-// next returns the state after s, by which the engine of this name is to grant.
+// next returns the state after s, in which the engine of this name is to grant.
 func (s state) next(engine, why string) *state {
 	return &state{Epoch: s.Epoch + 1, Engine: engine, Why: why, Floor: s.Ceiling, Ceiling: s.Ceiling}
 }
@@ -114,7 +114,7 @@ func (b *Backend) open(ctx context.Context, e *epoch) error {
 
 // Begin opens a failover that has never been in use: it makes the record, if there is none,
 // and the primary grants from then on. Without it the first start waits for as long as a
-// switch, because a record that is not there may have been lost. It must not be called
+// switch, because a missing record may have been lost. It must not be called
 // while another process may hold locks by another record or engine.
 func (b *Backend) Begin(ctx context.Context) error {
 	if err := b.group.Refused(); err != nil {
@@ -128,9 +128,9 @@ func (b *Backend) Begin(ctx context.Context) error {
 	return b.record.Ask(ctx, "", &s)
 }
 
-// Switch has the engine of this name grant, once no lease of the present one can last any
-// more: LongestTTL and Silence later, and a fiftieth. It returns when that is decided, and
-// does nothing if the engine grants already. An engine that does not answer is an error.
+// Switch makes the engine of this name grant, once no lease of the present one can last any
+// more: after LongestTTL and Silence, and a fiftieth of these. It returns when that is decided,
+// and does nothing if the engine grants already. It is an error if the engine does not answer.
 // Call it in one process; all follow.
 func (b *Backend) Switch(ctx context.Context, name string) error {
 	if err := b.group.Usable(); err != nil {
