@@ -36,7 +36,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	return &lease{Wrapped: engine.Wrapped{Lease: granted, TTL: a.TTL}, member: m, key: a.Key, epoch: e}, nil
 }
 
-// refusal returns nil if m grants key by the record e, or why not.
+// refusal returns why m does not grant key by the record e, or nil if it does.
 func (m *member) refusal(e *epoch, key string) error {
 	m.mu.Lock()
 	s, waits, writeErr := e.state, e.learned.Add(m.backend.terms.Drain()).Left(), m.writeErr
@@ -81,7 +81,7 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 	return engine.Follow(ctx, b.group.Life, a, func() driver.Backend { return b.members[owner(b.names, a.Key)].Backend })
 }
 
-// lease implements [driver.Lease]: one of a member, which its record allows.
+// lease implements [driver.Lease] by the lease of a member, which its record allows.
 type lease struct {
 	engine.Wrapped
 	member *member
@@ -89,7 +89,7 @@ type lease struct {
 	epoch  *epoch // by which it was granted
 }
 
-// lastLocked returns the last of the member's records, from l's on, that all let it grant the key.
+// lastLocked returns the last of the member's records that lets it grant the key, as all do from l's on.
 func (l *lease) lastLocked() *epoch {
 	e := l.epoch
 	for e.next != nil && e.next.grants(l.member.name, l.key) {
@@ -98,8 +98,8 @@ func (l *lease) lastLocked() *epoch {
 	return e
 }
 
-// Deadline implements [driver.Lease]: the member's, but no later than a change of the membership
-// waits that was written just after the last look.
+// Deadline implements [driver.Lease]: the member's, but not after the wait of a change of the
+// membership that was written just after the last look.
 func (l *lease) Deadline() driver.Instant {
 	l.member.mu.Lock()
 	until := l.lastLocked().lastLook.Add(l.member.backend.terms.Bound())

@@ -10,13 +10,13 @@
 //
 //	sharded.New(map[string]driver.Backend{"a": …, "b": …, "c": …}, sharded.Options{Version: 2})
 //
-// The first process with it tells each member. A key that moves to c is granted there once no lease can last
-// where it was: Options.LongestTTL and Options.Silence later, 71 seconds unless set. Until then
-// calls for it wait, and who does not, or whose wait ends, gets driver.ErrUnavailable. All
+// The first process with it writes it at each member. A key that moves to c is granted there once no lease
+// can last where it was: after Options.LongestTTL and Options.Silence, 71 seconds unless set. Until then
+// calls for it wait, and a call that does not, or whose wait ends, gets driver.ErrUnavailable. All
 // other keys are granted as before, by old processes and new ones. An old process is refused
-// the keys that have moved, and goes on with the others. A member that is taken out is
-// named in Options.Leaving until then. Changes are made one after the other: each when the
-// one before is through, otherwise keys wait for both. To go back is a change as well, with a version of its own.
+// the keys that have moved, and goes on with the others. Name a member that is taken out in
+// Options.Leaving until then. Make one change after the other, each when the one before is
+// through: otherwise keys wait for both. To go back is a change as well, with a version of its own.
 //
 // # What is protected
 //
@@ -28,11 +28,12 @@
 // # What is not
 //
 // A member that restarts empty sooner, or loses some writes that it had acknowledged, as a Redis whose replica
-// was promoted: its keys are then as safe as on that engine alone. A member
-// that is in Options.Leaving as gone (nil), and still reached by some process. The same
-// version for two memberships while none of the processes has read the other's record; then it is refused. Other
-// Options in other processes. Locks that are taken at a member directly. A change is held up
-// until every member answers.
+// was promoted: its keys are then as safe as on that engine alone. A member that is gone (nil) by
+// Options.Leaving, while some process still reaches it. One version for two memberships, until a process has
+// read the other's record; then it is refused. Different Options in different processes. Locks that are taken
+// at a member directly.
+//
+// A change waits until every member answers.
 //
 // It takes mutexes only. A note of a process (driver.Noter) is kept at one member, by a hash of
 // what it is about.

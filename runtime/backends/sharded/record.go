@@ -24,8 +24,8 @@ type state struct {
 	Open bool `json:"open"`
 }
 
-// owner returns the name that has key: the one of the highest weight with it. A name that is added
-// takes keys, and none moves between the others (rendezvous hashing).
+// owner returns the name that has key: the one with the highest weight for it. A name that is added
+// takes keys, and no key moves between the others (rendezvous hashing).
 func owner(names []string, key string) (first string) {
 	var most uint64
 	for _, name := range names {
@@ -47,7 +47,7 @@ type epoch struct {
 	state
 	learned  driver.Instant // when this process learned of it
 	lastLook driver.Instant // when the last look that found it was sent
-	next     *epoch         // the one that followed, or nil
+	next     *epoch         // the following one, or nil
 }
 
 // member is one of the engines.
@@ -58,12 +58,12 @@ type member struct {
 	record  engine.Agreed[state]
 
 	mu         sync.Mutex // guards the rest
-	epoch      *epoch     // the latest; nil: none is known, or it was lost
+	epoch      *epoch     // the latest; nil: none is known, or the record was lost
 	recordText string     // what the last look found
-	writeErr   error      // why the next state of the record could not be written the last time
+	writeErr   error      // of the last try to write the next state of the record
 }
 
-// errOutdated says why an absent record is not waited for: perhaps no process of the later version is left to write it.
+// errOutdated says why nobody waits for a missing record: no process of the later version may be left to write it.
 var errOutdated = errors.New("this process has an earlier version of the membership, and writes no record")
 
 // watch looks at m's record again and again, and advances it.
@@ -79,7 +79,7 @@ func (m *member) watch(ctx context.Context) {
 	})
 }
 
-// learn is called with what a look found that was sent at this instant.
+// learn is called with what a look has found, which was sent at sent.
 func (m *member) learn(s state, text string, sent driver.Instant) error {
 	b := m.backend
 	if text != "" && s.Version == 0 {
@@ -99,7 +99,7 @@ func (m *member) learn(s state, text string, sent driver.Instant) error {
 	case text == "" || e != nil && (s.Version < e.Version || s.Version == e.Version && e.Open && !s.Open):
 		m.epoch = nil // the engine has lost the record, and perhaps its locks
 		return nil
-	case e == nil || s.Version > e.Version || !s.Open && !slices.Equal(s.Before, e.Before): // the last if the record was lost, and made anew
+	case e == nil || s.Version > e.Version || !s.Open && !slices.Equal(s.Before, e.Before): // Before differs if the record was lost and made anew
 		e = &epoch{learned: driver.Now()}
 		if m.epoch != nil {
 			m.epoch.next = e
@@ -122,7 +122,7 @@ func (m *member) known() *epoch {
 }
 
 // advance writes the next state of m's record if that is due. If several processes do, one is first. The error
-// is why it was not written.
+// says why the state was not written.
 func (m *member) advance(ctx context.Context) error {
 	b := m.backend
 	if b.group.Refused() != nil {
@@ -156,9 +156,9 @@ func (m *member) advance(ctx context.Context) error {
 	return nil
 }
 
-// undrained returns a member that may still hold a key which is elsewhere by s, the record of a member, of this
-// version. It returns "" once every member of this version and of the one before has had this version for long
-// enough, and was found to have it a moment ago.
+// undrained returns a member at which a key may still be held that is another's by s, a record of this version. It
+// returns "" once every member of this version and of the one before has had this version for long enough, and
+// was found to have it a moment ago.
 func (b *Backend) undrained(s state) string {
 	for _, m := range b.withLeaving {
 		e := m.known()
@@ -180,7 +180,7 @@ func (b *Backend) unknownMember(s state) string {
 }
 
 // current returns m's record by a look that is not older than Silence. It looks if need be. If there is no
-// record the error is [engine.NotYet], unless none could be made the last time.
+// record the error is [engine.NotYet], unless the last try to make one has failed.
 func (m *member) current(ctx context.Context) (*epoch, error) {
 	for range 2 {
 		m.mu.Lock()
@@ -206,8 +206,8 @@ func (m *member) current(ctx context.Context) (*epoch, error) {
 
 // Begin opens shards that have never been in use: it makes the record of each member that has
 // none, and they grant from then on. Without it the first start waits for LongestTTL and
-// Silence, because a record that is not there may have been lost. It must not be called
-// while any process may hold a lock at a member.
+// Silence, because a missing record may have been lost. It must not be called while any
+// process may hold a lock at a member.
 func (b *Backend) Begin(ctx context.Context) error {
 	if err := b.group.Refused(); err != nil {
 		return err

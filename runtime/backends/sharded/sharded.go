@@ -20,20 +20,20 @@ const defaultKey = "lockgen.sharded"
 // Options of a [Backend]. The zero value is the default. All but Probe and Timeout must be
 // the same in all processes.
 type Options struct {
-	// Version is that of the membership: 1 unless set. Who changes the members gives the new
-	// ones a higher version.
+	// Version is the version of the membership: 1 unless set. A change of the members needs a
+	// higher version.
 	Version uint64
-	// Leaving are members of the version before that are none of this one, by name. They are
-	// told that they have no keys any more, and must answer until then. One that is nil is
-	// gone for good: no process can reach it.
+	// Leaving are the members of the version before that are not in this one, by name. Their
+	// records are changed so that they have no keys any more, and they must answer until then.
+	// One that is nil is gone for good: no process can reach it.
 	Leaving map[string]driver.Backend
-	// Key is where each member keeps its record: "lockgen.sharded" unless set.
+	// Key is the key at which each member keeps its record: "lockgen.sharded" unless set.
 	Key string
 
 	// LongestTTL is the longest lease that any process takes: a minute unless set, and ten years
 	// at most. Keys that move wait for it. A ttl above it is ErrInvalid; leave room for lock.Options.HandOff.
 	LongestTTL time.Duration
-	// Silence is for how long the record of a member may stay unread before this process
+	// Silence is how long the record of a member may stay unread before this process
 	// grants nothing there: 10 s unless set. Keys that move wait for it as well.
 	Silence time.Duration
 
@@ -58,11 +58,11 @@ type Backend struct {
 }
 
 // New returns a Backend made of members, with the last of options. The names decide which
-// keys a member has; the order of a map does not matter. It does no I/O. The members, and those that
-// leave, are closed by its Close, and may be used beside it.
+// keys a member has. New does no I/O. Close closes the members, and those that leave, which may
+// be used beside the Backend.
 //
-// No member, one that is nil or there twice, and one that can't keep its record or whose
-// fencing tokens do not go by a clock, are errors of every call, and of Ping.
+// If there is no member, or one is nil, there twice, can't keep its record, or has fencing tokens
+// that do not go by a clock, every call and Ping return an error.
 func New(members map[string]driver.Backend, options ...Options) *Backend {
 	b := &Backend{group: engine.NewGroup("sharded"), members: map[string]*member{}, gone: map[string]bool{}}
 	for _, o := range options {
