@@ -28,7 +28,7 @@ type builder struct {
 // knownName says what a name at package level stands for.
 type knownName struct {
 	declared string // where the user declares it; empty if nobody does
-	claimed  string // what of ours has it; empty if nothing does
+	claimed  string // what lockgen declares by it; empty if nothing
 }
 
 // fileModel is the model of one file as it grows, and the qualifier of the types in it.
@@ -59,8 +59,8 @@ func (f *fileModel) use(paths ...string) {
 	}
 }
 
-// guarded is a type that gets a wrapper, and its methods: its own that are
-// annotated, in source order, and then those promoted to it, by name.
+// guarded is a type that gets a wrapper, and its annotated methods: first its
+// own, in source order, and then those promoted to it, by name.
 type guarded struct {
 	recv      *types.TypeName
 	file      *source // that declares it
@@ -72,13 +72,13 @@ type guarded struct {
 type guardedMethod struct {
 	*method
 	sig  *types.Signature // as the guarded type sees it
-	path []*types.Var     // the embedded fields that a promoted method is reached through
-	from *guarded         // an interface that it is promoted from
+	path []*types.Var     // the embedded fields that lead to a promoted method
+	from *guarded         // the interface that it is promoted from, if any
 }
 
 func (gm guardedMethod) promoted() bool { return len(gm.path) > 0 || gm.from != nil }
 
-// instance is the instantiated type that a promoted method is of; nil of others.
+// instance is the instantiated type that a promoted method belongs to; nil for other methods.
 func (gm guardedMethod) instance() *types.Named {
 	if !gm.promoted() {
 		return nil
@@ -92,7 +92,7 @@ func (gm guardedMethod) instance() *types.Named {
 	return named
 }
 
-// typeArgs are the type arguments of that type.
+// typeArgs are the type arguments of the instance.
 func (gm guardedMethod) typeArgs() []types.Type {
 	if named := gm.instance(); named != nil {
 		return slices.Collect(named.TypeArgs().Types())
@@ -145,7 +145,7 @@ func (u *unit) resolve() map[*output]*fileModel {
 	return b.files
 }
 
-// in is the model of the file that code of all these files together goes to.
+// in returns the model of the output file for code that needs all these files.
 func (b *builder) in(files ...*source) *fileModel {
 	o := b.pkg.outputOf(files...)
 	f := b.files[o]
@@ -157,8 +157,8 @@ func (b *builder) in(files ...*source) *fileModel {
 	return f
 }
 
-// group collects the guarded types in the order of their first directive. A
-// type of which this build has no annotated method may have some in others: its
+// group collects the guarded types in the order of their first directive. If
+// this build has no annotated method of a type, other builds may have some: the
 // wrapper is declared where the type is.
 func (b *builder) group() {
 	byType := map[*types.TypeName]*guarded{}
@@ -193,7 +193,7 @@ func (b *builder) fileOf(name *types.TypeName) *source {
 	return b.sources[b.pkg.run.fset.File(name.Pos()).Name()]
 }
 
-// takeNames collects the identifiers that ours must not meet.
+// takeNames collects the identifiers that ours must differ from.
 func (b *builder) takeNames() {
 	together := slices.DeleteFunc(slices.Clone(b.pkg.files), func(f *source) bool {
 		return !f.inTest() && !b.unit.has[f]
@@ -216,8 +216,8 @@ func (b *builder) takeNames() {
 	}
 }
 
-// takeDotImported takes what an external test imports with a dot of the package that it
-// tests, what this run generates for that included.
+// takeDotImported takes the names that an external test gets by a dot import of the package
+// that it tests, those that this run generates included.
 func (b *builder) takeDotImported() {
 	tested := b.pkg.tested
 	if tested == nil || tested.naming == nil || !slices.ContainsFunc(b.unit.files, func(f *source) bool {

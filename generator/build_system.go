@@ -15,13 +15,13 @@ import (
 
 // Build is one package of one configuration, as a build system such as Bazel hands it
 // over. No go command runs for it, and nothing is read that it does not name. All paths
-// may be relative to [Options.Dir]. The one file that comes of it is there also without a
-// directive: it has a package clause alone then.
+// may be relative to [Options.Dir]. The output file is written even without a directive:
+// then it has only a package clause.
 type Build struct {
 	Files      []string // all Go files of the package; what lockgen wrote is left out
 	ImportPath string
 	Exports    string // file with the paths of export data: docs/bazel.md says how it looks
-	Output     string // the file to generate; of a name that ends in _test.go: what the tests among Files need
+	Output     string // the file to generate; if its name ends in _test.go, it has what the tests among Files need
 }
 
 // generateBuild is Generate for a package that is handed over.
@@ -47,7 +47,7 @@ func (r *run) generateBuild(ctx context.Context) (*Result, error) {
 	return res, r.oneFile(p, res)
 }
 
-// handedOver parses the files that are in this build. Constraints have no say any more:
+// handedOver parses the files that are in this build. It drops their constraints, because
 // each configuration has an output of its own.
 func (r *run) handedOver(b *Build) *pkg {
 	p := &pkg{run: r, path: b.ImportPath, outputs: map[string]*output{}}
@@ -55,7 +55,7 @@ func (r *run) handedOver(b *Build) *pkg {
 	for _, path := range b.Files {
 		paths = append(paths, absolute(r.opts.Dir, path))
 	}
-	slices.Sort(paths) // their order decides about names and declarations, and the go command's is this one
+	slices.Sort(paths) // the go command's order, which decides about names and declarations
 	for _, path := range slices.Compact(paths) {
 		if p.dir == "" {
 			p.dir = filepath.Dir(path)
@@ -84,7 +84,7 @@ func (r *run) handedOver(b *Build) *pkg {
 	return p
 }
 
-// oneFile makes what was generated the one file that the build system waits for.
+// oneFile turns what was generated into the one file that the build system expects.
 func (r *run) oneFile(p *pkg, res *Result) error {
 	path := absolute(r.opts.Dir, r.opts.Build.Output)
 	old, err := os.ReadFile(path)

@@ -94,7 +94,7 @@ func (d *directive) tooLong() []problem {
 	return nil
 }
 
-// ttlBeyondMax reports a lease that is never renewed, as it lasts longer than it may be.
+// ttlBeyondMax reports a ttl longer than max: such a lease is never renewed.
 func (d *directive) ttlBeyondMax() []problem {
 	ttl, most := d.items["ttl"], d.items["max"]
 	if ttl == nil || most == nil || d.Max.Length() == 0 || d.TTL.Length() <= d.Max.Length() {

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// knownOS and knownArch are the words that a file's name constrains a build by,
-// as go/build has them; it does not export its lists.
+// knownOS and knownArch are the words in a file's name that constrain its builds,
+// as in go/build, which does not export its lists.
 var (
 	knownOS = strings.Fields("aix android darwin dragonfly freebsd hurd illumos ios js linux nacl netbsd " +
 		"openbsd plan9 solaris wasip1 windows zos")
@@ -38,7 +38,7 @@ func constraintOf(f *source, text []byte) constraint.Expr {
 	return expr
 }
 
-// nameConstraint is what a file is called for: x_linux.go, x_linux_arm64_test.go.
+// nameConstraint returns the constraint in a file's name: x_linux.go, x_linux_arm64_test.go.
 func nameConstraint(base string) constraint.Expr {
 	name, _, _ := strings.Cut(base, ".")
 	words := strings.Split(name, "_")[1:]
@@ -55,8 +55,8 @@ func nameConstraint(base string) constraint.Expr {
 	return nil
 }
 
-// lineConstraint is what a build line says. It stands before anything but comments, on a
-// line of its own, and outside of those that are blocks.
+// lineConstraint returns what the build line says. That stands before all but comments, on
+// a line of its own, and not inside a block comment.
 func lineConstraint(text []byte) constraint.Expr {
 	inBlock := false
 	for line := range bytes.Lines(bytes.TrimPrefix(text, []byte("\ufeff"))) {
@@ -93,9 +93,9 @@ func both(a, b constraint.Expr) constraint.Expr {
 	return &constraint.AndExpr{X: a, Y: b}
 }
 
-// withGenericAlias is when with a language version that has generic aliases: a
-// build line that asks for a lower one gives the file no other. No build is left
-// out by it, since the runtime that generated code imports asks for more.
+// withGenericAlias adds to when a language version that has generic aliases, because a
+// build line that asks for a lower version lowers that of the file. It leaves out no
+// build, since the runtime that generated code imports needs a later version.
 func withGenericAlias(when constraint.Expr) constraint.Expr {
 	const since = "go1.24"
 	if when == nil || constraint.GoVersion(when) == "" || version.Compare(constraint.GoVersion(when), since) >= 0 {
@@ -111,8 +111,8 @@ func constraintText(x constraint.Expr) string {
 	return x.String()
 }
 
-// slug is a constraint as part of a file's name, such that the name does not
-// say more about builds, or other, than the constraint does.
+// slug returns a constraint as a part of a file's name. The name must not constrain
+// the builds in another way than the constraint does.
 func slug(x constraint.Expr) string {
 	text := constraintText(x)
 	plain := strings.ReplaceAll(text, " && ", "_")
@@ -130,16 +130,16 @@ func slug(x constraint.Expr) string {
 	return s
 }
 
-// config is a build: what constraints are judged by.
+// config is a build, by which constraints are evaluated.
 type config struct {
 	goos, goarch string
 	cgo          bool
 	tags         []string
-	compilesC    bool // also what it imports is with cgo
+	compilesC    bool // its imports are compiled with cgo too
 }
 
-// hostConfig is the build at hand, as far as files that the go command does not
-// list are judged by it.
+// hostConfig returns the present build. The constraints of files that the go
+// command does not list are evaluated by it.
 func hostConfig(opts Options) *config {
 	env := map[string]string{}
 	list := opts.Env
@@ -185,8 +185,8 @@ func (c *config) apply(conf *packages.Config) {
 	}
 }
 
-// has reports whether a tag holds. Of the release tags all do: the toolchain
-// that runs the generator is the newest that the module can ask for.
+// has reports whether a tag is set. All release tags are: the toolchain that runs
+// the generator is the newest that the module can ask for.
 func (c *config) has(tag string) bool {
 	switch tag {
 	case c.goos, c.goarch, "gc":
@@ -245,9 +245,9 @@ func configFor(x constraint.Expr, host *config) *config {
 	return nil
 }
 
-// compiling is a build that satisfies x, with imports that do. A C compiler for another
-// system is rarely there, so they are without cgo unless x asks for it; what can't be
-// compiled then is loaded from source.
+// compiling returns c, with cgo for its imports if x asks for cgo. Else they are without
+// it, because there is rarely a C compiler for another system; what can't be compiled then
+// is loaded from source.
 func (c *config) compiling(x constraint.Expr) *config {
 	bare := *c
 	bare.cgo = false

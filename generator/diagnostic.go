@@ -28,8 +28,8 @@ func (d Diagnostic) String() string {
 	return fmt.Sprintf("%s:%d:%d: %s", d.File, d.Line, d.Column, d.Text())
 }
 
-// position is where pos is by the file's //line comments. One that names no column leaves
-// none known, and is taken for the first.
+// position returns where pos is by the file's //line comments. If one names no column, the
+// column is 1.
 func (r *run) position(pos token.Pos) token.Position {
 	at := r.fset.Position(pos)
 	at.Column = max(at.Column, 1)
@@ -81,8 +81,8 @@ func sortDiagnostics(list []Diagnostic) []Diagnostic {
 	return slices.Compact(list)
 }
 
-// problem is a mistake in a text whose position is not known where it is
-// found: at counts bytes from the start of that text.
+// problem is a mistake in a text whose position is not known yet: at counts
+// bytes from the start of that text.
 type problem struct {
 	at            int
 	message, hint string

@@ -17,7 +17,7 @@ type item struct {
 	value   string // unquoted
 	valueAt int    // of the value as written, its quote included
 	quoted  bool
-	broken  bool  // it could not be read, which has been said
+	broken  bool  // it could not be read, which is reported
 	source  []int // for a quoted value: where each byte of value, and its end, is written
 }
 
@@ -29,9 +29,9 @@ func (it *item) offset(i int) int {
 	return it.valueAt + i
 }
 
-// readItems parts the text after "//lock:" into items. Spaces inside quotes
-// belong to the value, so the split is not at the first space, as go/ast's
-// ParseDirective has it. Both spellings are understood: name="value" and
+// readItems divides the text after "//lock:" into items. Spaces inside quotes
+// belong to the value, so it does not split at the first space, as go/ast's
+// ParseDirective does. Both spellings are understood: name="value" and
 // name "value".
 func readItems(text string) (items []item, problems []problem) {
 	r := &itemReader{text: text}
@@ -68,7 +68,7 @@ func (r *itemReader) skipSpace() (skipped bool) {
 
 func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\r' }
 
-// comma says what a byte is that parts items elsewhere; empty is none.
+// comma names a byte that separates items in other tools; empty for other bytes.
 func comma(c byte) string {
 	switch c {
 	case ',':
@@ -79,7 +79,7 @@ func comma(c byte) string {
 	return ""
 }
 
-// endsItem matches a bare value's comma that no value goes on behind.
+// endsItem matches a comma, or a semicolon, that ends a bare value.
 var endsItem = regexp.MustCompile(`^[,;](?:$|[ \t\r]|(?:` + itemPattern + `)(?:$|[=,; \t\r]))`)
 
 // gluedItem matches an item that stands right behind a placeholder.
@@ -87,10 +87,10 @@ var gluedItem = regexp.MustCompile(`^(?:` + itemPattern + `)=`)
 
 func isQuote(c byte) bool { return c == '"' || c == '`' }
 
-// foreignQuotes are quotes that Go has none of, or for a single letter.
+// foreignQuotes are quotes that no Go string literal begins with.
 const foreignQuotes = "'“”„‘’«»＂"
 
-// foreignQuote is how long a quote of another kind is that text begins with; 0 is none.
+// foreignQuote returns the length of the foreign quote that text begins with, or 0.
 func foreignQuote(text string) int {
 	c, n := utf8.DecodeRuneInString(text)
 	if n == 0 || !strings.ContainsRune(foreignQuotes, c) {
@@ -99,7 +99,7 @@ func foreignQuote(text string) int {
 	return n
 }
 
-// wideEquals is how long an equals sign or colon of full width is that text begins with.
+// wideEquals returns the length of the full-width equals sign or colon that text begins with, or 0.
 func wideEquals(text string) int {
 	if strings.HasPrefix(text, "＝") || strings.HasPrefix(text, "：") {
 		return len("＝")
@@ -204,7 +204,7 @@ func (r *itemReader) value(it *item) bool {
 	return true
 }
 
-// foreignQuoted skips a value in quotes of another kind, which would be a part of it.
+// foreignQuoted skips a value in foreign quotes, which would become part of it.
 func (r *itemReader) foreignQuoted() bool {
 	n := foreignQuote(r.text[r.at:])
 	r.fail(r.at, "write the value in \"\"", r.text[r.at:r.at+n]+" is no quote here")

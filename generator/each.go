@@ -8,13 +8,13 @@ import (
 	"github.com/lockgen/lockgen/templates"
 )
 
-// "<ids...>" has a key made, and locked, for each element of a slice or array.
+// A method with "<ids...>" locks one key for each element of a slice or array.
 
 // dotted is the placeholder as it is written for a list: "<ids...>".
 func (p part) dotted() string { return strings.TrimSuffix(p.text, ">") + "...>" }
 
-// lists checks that one placeholder at most is a list: a key for each pair of two
-// lists' elements is more locks than anyone means.
+// lists checks that at most one placeholder is a list: nobody means a lock for each pair
+// of elements of two lists.
 func (p pattern) lists() []problem {
 	var out []problem
 	first := ""
@@ -42,7 +42,7 @@ func (p pattern) listInTick() []problem {
 	return out
 }
 
-// listInSingle reports a list in a key where an item is for one lock.
+// listInSingle reports a list in the key of a directive with an item that is for one lock.
 func (d *directive) listInSingle(key pattern) []problem {
 	name := d.single()
 	i := slices.IndexFunc(key.parts, func(p part) bool { return p.each })
@@ -91,7 +91,7 @@ func (r *resolver) elements(p part, v value) {
 	each.Steps, r.out.steps = r.out.steps, outside
 }
 
-// elementName is the singular of what the list is called, as English has it mostly.
+// elementName returns a name for an element of the list: mostly the singular of the list's name.
 func (r *resolver) elementName(v value) string {
 	if one, ok := strings.CutSuffix(v.lastName(), "s"); ok && one != "" {
 		return r.locals.pick(lowerFirst(one), "element")

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// through goes along embedded fields one by one, since a nil one must end the key
-// and not the program. One that only its own package can name is left out, as Go finds
-// what it has without it.
+// through goes along embedded fields one by one, because a nil one must be an error of the
+// key and not a panic. It leaves out a field that only its own package can name: Go finds
+// what is in it without its name.
 func (r *resolver) through(p part, v value, path []*types.Var) (value, bool) {
 	if i := r.unnamed(v.typ, path); i >= 0 {
 		at := v.path
@@ -31,8 +31,8 @@ func (r *resolver) through(p part, v value, path []*types.Var) (value, bool) {
 	return r.notNil(p, v), true
 }
 
-// unnamed is the place of the first of the embedded fields of t at path that the key
-// function has to name and can't, or -1.
+// unnamed returns the index in path of the first embedded field that the key function has
+// to name and can't, or -1. The path begins at t.
 func (r *resolver) unnamed(t types.Type, path []*types.Var) int {
 	for i, field := range path {
 		found, _, _ := types.LookupFieldOrMethod(t, true, r.m.unit.types, field.Name())
@@ -62,8 +62,8 @@ func (r *resolver) goneInto(t types.Type) string {
 	return ""
 }
 
-// embeddedFields are the fields at index, each of the type of the one before it, and the
-// first of t.
+// embeddedFields returns the fields at index: the first is a field of t, and each other
+// one is a field of the one before it.
 func embeddedFields(t types.Type, index []int) (path []*types.Var) {
 	for _, i := range index {
 		field := structOf(t).Field(i)
@@ -72,8 +72,8 @@ func embeddedFields(t types.Type, index []int) (path []*types.Var) {
 	return path
 }
 
-// promotedFrom is the last of the embedded fields that v has the method through which can
-// be nil or is a time; without one, v, and so where only another package can name one.
+// promotedFrom returns the last embedded field that can be nil or is a time, of those through
+// which v has the method. It returns v if there is none, or only another package can name one.
 func (r *resolver) promotedFrom(p part, v value, method string) (value, bool) {
 	_, index, _ := types.LookupFieldOrMethod(v.typ, true, nil, method)
 	path := embeddedFields(v.typ, index[:len(index)-1])

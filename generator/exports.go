@@ -14,7 +14,7 @@ import (
 type exports struct {
 	path    string              // of the file that says it
 	files   map[string]string   // export data by import path
-	folders []string            // where PATH.a is that of another path
+	folders []string            // in which PATH.a has the export data of other paths
 	sources map[string][]string // Go files by import path
 }
 
@@ -75,9 +75,9 @@ func (e *exports) file(path string) string {
 	return ""
 }
 
-// load reads the types of these imports. What is missing is an import that is not there to
-// go/types, which matters where an annotated signature names it; without the runtime
-// nothing can be generated.
+// load reads the types of these imports. One that is missing is an error to go/types, which
+// matters only where an annotated signature names it. Without the runtime nothing can be
+// generated.
 func (e *exports) load(r *run, paths []string) (*importer, error) {
 	im := newImporter()
 	compiled := gc.ForCompiler(r.fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(e.file(path)) })

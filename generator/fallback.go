@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// checkFallback reports a fallback that can't be called in place of m. One of another
-// package is that package's to check.
+// checkFallback reports a fallback that can't be called in place of m. If m is of another
+// package, that package checks it.
 func (b *builder) checkFallback(m *method, d *directive) {
 	if d.fallback == "" || m.embedder != nil || d.wrong {
 		return
@@ -29,8 +29,8 @@ func (b *builder) checkFallback(m *method, d *directive) {
 	}
 }
 
-// beside is the method of that name of the type that m is of, with m's names for its type
-// parameters, or the function beside m. It is nil where there is none.
+// beside returns the method of that name of m's type, with m's names for its type parameters;
+// if m is a function, the function of that name. It returns nil if there is none.
 func (m *method) beside(name string) types.Object {
 	pkg := m.unit.types
 	if m.recv == nil {
@@ -77,7 +77,7 @@ func (m *method) nearFallback(name string) string {
 	return "it is called where another holds the lock; declare it like " + m.fn.Name()
 }
 
-// described is a type as a message has it.
+// described spells a type as messages do.
 func (b *builder) described(t types.Type) string {
 	return types.TypeString(t, types.RelativeTo(b.unit.types))
 }

@@ -53,7 +53,7 @@ func (u *unit) foreignTargets(path string) map[string][]*target {
 	return found.targets
 }
 
-// goFilesOf lists the files of a package that nothing here imports by itself.
+// goFilesOf lists the files of a package that no file here imports.
 func (r *run) goFilesOf(path string) (files goFiles, err error) {
 	listed, err := packages.Load(r.config(r.ctx, packages.NeedName|packages.NeedFiles), path)
 	for _, p := range listed {
@@ -178,10 +178,10 @@ func embeddedIn(t types.Type) (out []types.Type) {
 	return out
 }
 
-// checkEmbedded reports a type that embeds one which can't be made out, where a build system
-// has not handed over the export data of its package: its methods would be called without
-// their locks. The go command has all imports, or the package does not compile. Types of C
-// have no methods.
+// checkEmbedded reports an embedded type that is not known because a build system has not
+// handed over the export data of its package: its methods would be called without their
+// locks. With the go command all imports are known, or the package does not compile. Types
+// of C have no methods.
 func (b *builder) checkEmbedded(g *guarded) {
 	if b.pkg.run.exports == nil || !slices.ContainsFunc(embeddedTypes(g.recv.Type()), func(t *types.Named) bool {
 		return t.Obj().Pkg() == b.unit.types && slices.ContainsFunc(append(embeddedIn(t), t), unknown)
@@ -205,8 +205,8 @@ func (b *builder) checkEmbedded(g *guarded) {
 	b.pkg.report(g.recv.Pos(), hint, "%s has methods from a type that can't be made out: a directive there would be lost", g.recv.Name())
 }
 
-// planForeign adds the builds that the package has to be generated for since types that it
-// embeds have other methods there.
+// planForeign adds the builds in which types that the package embeds have other annotated
+// methods.
 func (u *unit) planForeign() (added []*unit) {
 	p := u.pkg
 	for _, when := range u.others {

@@ -86,7 +86,7 @@ func (r *run) generate(ctx context.Context, pkgs []*pkg, units [][]*unit, import
 	waiting := r.round(ctx, units, imports, r.wrappedBy(pkgs))
 	for len(waiting) > 0 {
 		made := r.made(pkgs)
-		if len(made) == len(r.overlay) { // what they wait for is not to be had
+		if len(made) == len(r.overlay) { // what they wait for can't be generated
 			r.round(ctx, waiting, imports, nil)
 			return
 		}
@@ -99,7 +99,7 @@ func (r *run) generate(ctx context.Context, pkgs []*pkg, units [][]*unit, import
 }
 
 // round generates for some builds. Those that need one of the packages which this run
-// generates for are returned: the types that they name may be in the making.
+// generates for are returned: the types that they name may not be generated yet.
 func (r *run) round(ctx context.Context, units [][]*unit, imports *importer, making map[string]bool) (waiting [][]*unit) {
 	left := make([][]*unit, len(units))
 	parallel(len(units), func(i int) {
@@ -143,8 +143,8 @@ func (r *run) made(pkgs []*pkg) map[string][]byte {
 	return out
 }
 
-// generate is the way of one build of one package. It is given up, for another round, if
-// an annotated signature can't be made out and an import is in the making.
+// generate generates one build of one package. It gives up, for another round, if an
+// annotated signature can't be resolved while an import of it is being generated.
 func (u *unit) generate(ctx context.Context, imports *importer, making map[string]bool) (done bool) {
 	u.load(imports)
 	u.others = u.foreignBuilds()

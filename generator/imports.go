@@ -60,9 +60,9 @@ func (t *importTable) collectBody(p *types.Package) string {
 	return name
 }
 
-// assign names the collected packages by what is not taken. What bodies use comes last,
-// and is not hidden by parameters: the names that the user's signatures are written with
-// stay.
+// assign gives the collected packages names that are not taken. Packages that bodies use
+// come last, and get names that no parameter hides, so that the names in the user's
+// signatures stay.
 func (t *importTable) assign(taken, parameters *scope) {
 	for _, body := range []bool{false, true} {
 		for _, path := range sortedKeys(t.packages) {

@@ -36,9 +36,9 @@ func zoneHint(p part) string {
 	return "say " + strings.TrimSuffix(p.text, ">") + ".UTC>, or .Unix>"
 }
 
-// basicKinds says how a value whose type is a basic one becomes text; of a type
-// parameter, in which ways the types that it allows do. There are none if one of them
-// does not.
+// basicKinds returns how a value of a basic type becomes text; for a type parameter, how
+// values of all types that it allows do. It returns nil if those of one of the types do
+// not.
 func basicKinds(t types.Type) []templates.PartKind {
 	if param, ok := types.Unalias(t).(*types.TypeParam); ok {
 		return typeSetKinds(param.Constraint().Underlying().(*types.Interface))
@@ -120,7 +120,7 @@ func (r *resolver) mixed(p part, v value, kinds []templates.PartKind) {
 	r.encode(p, v, "KeyString", text.Name)
 }
 
-// method adds a value that knows its own text, if it does.
+// method adds a value by its own method for text, if it has one.
 func (r *resolver) method(p part, v value) bool {
 	for _, way := range []struct {
 		method, function string

@@ -14,7 +14,7 @@ func (b *builder) checkLeader(m *method, d *directive) {
 
 var identifierInType = regexp.MustCompile(`[\pL_][\pL\p{Nd}_]*`)
 
-// checkClosure reports parameters that hide what a closure in the wrapper is written with.
+// checkClosure reports parameters that hide names that a closure in the wrapper uses.
 func (b *builder) checkClosure(m *method, sig *types.Signature) {
 	users := variableNames(sig)
 	for _, name := range sortedKeys(b.namedIn(m.inClosures(sig)).own) {
@@ -24,7 +24,7 @@ func (b *builder) checkClosure(m *method, sig *types.Signature) {
 	}
 }
 
-// namedIn are the identifiers that types are written with in the output.
+// namedIn returns the identifiers in the types as the output spells them.
 func (b *builder) namedIn(list []types.Type) *scope {
 	out := within()
 	for _, t := range list {

@@ -158,7 +158,7 @@ func (r *run) loadImports(ctx context.Context, units [][]*unit, c *config, g *gu
 			r.stage("loading the types of %d imports", len(paths))
 		}
 		im, err = r.loadTypes(ctx, paths, c)
-		loaded = paths // and their names are known: it may be others that are needed
+		loaded = paths // now their names are known, and others may be needed
 	}
 	return im, err
 }
@@ -227,7 +227,7 @@ func unreadable(p *packages.Package) bool {
 		slices.ContainsFunc(p.Errors, func(e packages.Error) bool { return e.Kind == packages.UnknownError })
 }
 
-// fromSource is conf, with all that it takes to do without export data. One
+// fromSource returns conf for loading all packages from source. One
 // package from source and another from export data would not share their types.
 func fromSource(conf *packages.Config) *packages.Config {
 	source := *conf

@@ -49,8 +49,8 @@ func (b *builder) locks(m *method) {
 	}
 }
 
-// keyScope is what the locals of a key function must differ from, and what it calls the
-// method's variables.
+// keyScope returns the names that the locals of a key function must differ from, and its
+// names for the method's variables.
 func (b *builder) keyScope(m *method) (taken *scope, params map[string]string) {
 	taken = within(b.pkg.naming.scope)
 	taken.add(b.imports.name(RuntimePath), b.imports.name("strconv"), b.imports.name("reflect"))
@@ -77,8 +77,8 @@ func (b *builder) keyFunc(f *fileModel, m *method, k *keyed, params map[string]s
 // keyID is a key of one engine.
 type keyID struct{ backend, pattern string }
 
-// keyKind is the kind of lock that a key has by the first directive that names it, and
-// how long that one's lease lasts.
+// keyKind is the kind of lock that the first directive of a key asks for, and how long its
+// lease lasts.
 type keyKind struct {
 	kind, where string
 	ttl         time.Duration
@@ -103,7 +103,7 @@ func (b *builder) noteKind(m *method, d *directive) {
 	}
 }
 
-// noteUse notes the imports that the key function and the policy are made with.
+// noteUse notes the imports that the key function and the policy need.
 func (f *fileModel) noteUse(l templates.Lock) {
 	for _, p := range slices.Concat(l.Key.Parts, l.Tick.Parts) {
 		if p.Kind != templates.Literal && p.Kind != templates.Encoded {
@@ -129,7 +129,7 @@ func (f *fileModel) noteUse(l templates.Lock) {
 }
 
 // keyTypeParams gives the key function those type parameters that its
-// parameters are written with. One that is needed only by the constraint of
+// parameters use. One that is needed only by the constraint of
 // another may not be inferred, so then all are passed.
 func (b *builder) keyTypeParams(f *fileModel, m *method, k *keyed, out *templates.KeyFunc) {
 	params := slices.Collect(m.typeParams().TypeParams())

@@ -76,7 +76,7 @@ func (p pattern) meantBy(text, root string, params []string) string {
 	return ""
 }
 
-// firstGroup is the group of a match that took part in it.
+// firstGroup returns the text of the first group that matched.
 func firstGroup(s string, match []int) string {
 	for i := 2; i < len(match); i += 2 {
 		if match[i] >= 0 {
@@ -86,7 +86,7 @@ func firstGroup(s string, match []int) string {
 	return ""
 }
 
-// partsWords reports whether the : or # at an offset of a literal parts words, as in
+// partsWords reports whether the : or # at an offset of a literal separates words, as in
 // "order:status:<id>", which may well lock a method with a parameter status. In a
 // key without any placeholder it is taken for a mark: such a key has one lock for
 // all calls, and whoever names a parameter in it does not want that.

@@ -20,8 +20,8 @@ func readMerge(s *settings, it *item) *problem {
 	return nil
 }
 
-// checkMerge reports what keeps the calls of a method from sharing a lock. A method of
-// another package is that package's to check.
+// checkMerge reports what keeps the calls of a method from sharing a lock. If the method is
+// of another package, that package checks it.
 func (b *builder) checkMerge(m *method, d *directive) {
 	if d.merge == 0 || m.embedder != nil {
 		return
@@ -99,7 +99,7 @@ func (b *builder) has(recv *types.TypeName, name string) bool {
 	return obj != nil || b.pkg.members(recv.Name()).has(name)
 }
 
-// inClosures are the types that the closures in a method's wrapper are written with.
+// inClosures are the types that the closures in a method's wrapper use.
 func (m *method) inClosures(sig *types.Signature) []types.Type {
 	d := m.directives[0]
 	if !d.Leader && d.merge == 0 || sig.Params().Len() == 0 {
@@ -112,8 +112,8 @@ func (m *method) inClosures(sig *types.Signature) []types.Type {
 	return out
 }
 
-// merger builds the field that has the requests wait, and what takes one of them. There is
-// none for a method that is promoted to a type of other builds, or with such a method.
+// merger builds the field in which requests wait, and the method that takes one. It builds
+// none outside the file of the wrapper, or for a promoted method if the type has such a method.
 func (b *builder) merger(f *fileModel, g *guarded, gm guardedMethod, m *templates.Method, declared *templates.Wrapper, taken *scope) {
 	d := gm.directives[0]
 	one := gm.fn.Name() + "One"

@@ -15,7 +15,7 @@ type method struct {
 	unit      *unit
 	fn        *types.Func      // nil where go/types could not make it out
 	recv      *types.TypeName  // the guarded type; nil for a function
-	embedder  *source          // of a method of another package: where the type is that it is promoted to
+	embedder  *source          // for a method of another package: the file of the type that it is promoted to
 	typeNames []string         // of the type parameters in scope, blank ones named
 	locks     []templates.Lock // one for each directive
 	keys      []*keyed         // and what its key names
@@ -66,7 +66,7 @@ func (m *method) variables() []*types.Var {
 	return out
 }
 
-// homes are the files that a method's lock is in the same builds as.
+// homes are the files that all builds with the method's lock have.
 func (m *method) homes() []*source {
 	if m.embedder != nil {
 		return []*source{m.embedder, m.file}
@@ -74,7 +74,7 @@ func (m *method) homes() []*source {
 	return []*source{m.file}
 }
 
-// typeParams are the type parameters that the signature is written with.
+// typeParams are the type parameters that the signature may name.
 func (m *method) typeParams() *types.TypeParamList {
 	switch sig := m.fn.Signature(); {
 	case m.embedder != nil:
@@ -88,7 +88,7 @@ func (m *method) typeParams() *types.TypeParamList {
 	}
 }
 
-// typeParamsOf are those of a declared type or alias.
+// typeParamsOf are the type parameters of a declared type or alias.
 func typeParamsOf(name *types.TypeName) *types.TypeParamList {
 	t, _ := name.Type().(interface{ TypeParams() *types.TypeParamList })
 	if t == nil {

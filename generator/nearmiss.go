@@ -24,9 +24,8 @@ const (
 )
 
 var (
-	// nearShape parts a comment line into what stands before the items, and these:
-	// 1 space, 2 what marks directives elsewhere, 3 the word, 4 what parts it from 5
-	// the items.
+	// nearShape divides a comment line into 1 space, 2 a mark of directives in other
+	// tools, 3 the word, 4 what separates it from the items, and 5 the items.
 	nearShape = regexp.MustCompile(`^(/?[ \t]*)(@|\+|go:|)(` + wordPattern + `)([ \t]*(?:::|[:：;；=/-])[ \t]*|[ \t]*\([ \t]*|\.|[ \t]+|$)(.*?)[ \t\r]*$`)
 
 	valuedItem = regexp.MustCompile(`^(?i:` + itemPattern + `)(?:=\S|[ \t]*=?[ \t]*` + quotePattern + `)`)
@@ -34,7 +33,7 @@ var (
 	tightKey   = regexp.MustCompile(`^(?i:key)=` + quotePattern)
 	laterKey   = regexp.MustCompile(`^(?i:` + itemPattern + `)\b.*[ \t,](?i:key)[ \t]*[=＝]?[ \t]*` + quotePattern)
 	quotedItem = regexp.MustCompile(`^"[^"]*"(?:$|[ \t]+(?i:` + itemPattern + `)(?:$|[= \t]))`)
-	// quotedPlaceholder is in parentheses what no code has.
+	// quotedPlaceholder matches what code never has in parentheses.
 	quotedPlaceholder = regexp.MustCompile(`^"[^"]*<[\pL_][^"<> ]*>[^"]*"`)
 	behindAnother     = regexp.MustCompile(`^[a-z0-9]+:[a-z0-9].*[ \t](//lock:[a-z0-9])`)
 	bareItems         = regexp.MustCompile(`^(?:(?i:` + itemPattern + `)(?:[ \t]+|$))*$`)
@@ -61,7 +60,7 @@ func isNearMiss(line string) bool {
 		return true
 	case parting == "(":
 		return quoted(items)
-	case m[4] == "=" || parting == "": // `//lock="x"`, and not that somebody should lock "x"
+	case m[4] == "=" || parting == "": // `//lock="x"`, but not the prose `// lock "x"`
 		return space == "" && quotedItem.MatchString(items)
 	case parting != ":" && parting != "：":
 		return false
@@ -97,8 +96,8 @@ func (p *pkg) scanNearMiss(c *ast.Comment) {
 	}
 }
 
-// inComment is a place in a line of a comment. Its text lacks the carriage returns that the
-// file may have.
+// inComment returns the position of a column in a line of a comment. The comment's text lacks
+// the carriage returns that the file may have.
 func (p *pkg) inComment(c *ast.Comment, line, column int) token.Pos {
 	if line == 0 {
 		return c.Slash + token.Pos(column)

@@ -221,8 +221,8 @@ func (n *needs) follow(name string, deep bool) {
 	}
 }
 
-// imported notes the imports that a file may call name: where none is called so as far as
-// is known, all of which it is not known.
+// imported notes the import that a file calls name. If none is known to have this name, it
+// notes all whose names are not known.
 func (n *needs) imported(f *source, name string) {
 	var unclear []string
 	for _, s := range f.imports() {
@@ -243,8 +243,8 @@ func (n *needs) imported(f *source, name string) {
 	}
 }
 
-// called is what an import is called, and whether that is known: where it has no name of
-// its own it is a guess until a load has told the name of the package.
+// called returns an import's name, and whether that is known. If the import gives no name,
+// it is a guess until the package is loaded.
 func (r *run) called(s *ast.ImportSpec) (name string, known bool) {
 	if s.Name != nil {
 		return s.Name.Name, true

@@ -29,16 +29,16 @@ type output struct {
 	path    string
 	when    constraint.Expr // the builds that it is in
 	wanted  bool            // something is generated for it
-	old     []byte          // it as it is, if it is ours
-	content []byte          // as it should be
+	old     []byte          // its present text, if lockgen wrote it
+	content []byte          // the text that it should have
 }
 
 func (o *output) external() bool {
 	return strings.HasPrefix(filepath.Base(o.path), outputStem+"_"+externalWord) && strings.HasSuffix(o.path, "_test.go")
 }
 
-// outputOf is where what is generated from all these files together goes: it is
-// in the builds that have them all.
+// outputOf returns the output file for code that needs all these files: it is in
+// the builds that have all of them.
 func (p *pkg) outputOf(files ...*source) *output {
 	var when constraint.Expr
 	test := false
@@ -85,8 +85,8 @@ const (
 	Delete Change = "delete"
 )
 
-// Change compares Old and New. Line ends do not count: a checkout may have made others
-// of them.
+// Change compares Old and New. Line ends do not count: a checkout may have changed
+// them.
 func (f File) Change() Change {
 	switch {
 	case f.New == nil && f.Old == nil, f.New != nil && f.Old != nil && bytes.Equal(bytes.ReplaceAll(f.Old, []byte("\r\n"), []byte("\n")), f.New):

@@ -21,15 +21,15 @@ type pkg struct {
 	run          *run
 	name, path   string
 	dir          string
-	external     bool               // the tests of a package that are one themselves
-	tested       *pkg               // and that package
+	external     bool               // it is a package of external tests
+	tested       *pkg               // the package that these test
 	files        []*source          // by path
 	partial      bool               // there are files that can't be read
 	outputs      map[string]*output // by path
 	index        index              // what they declare
 	targets      []*target          // what has a directive, in source order
-	guardedBy    map[string]bool    // the types among whose methods these are
-	guardedNames []string           // these, in source order
+	guardedBy    map[string]bool    // the types that have methods among the targets
+	guardedNames []string           // the same, in source order
 	naming       *naming
 	units        []*unit
 	diagnostics  []Diagnostic
@@ -43,7 +43,7 @@ type source struct {
 	text    []byte    // nil where nothing in it was worth keeping
 	syntax  *ast.File // nil where the package has no directive and the file no near miss
 	mention mention
-	listed  bool            // the go command builds it here
+	listed  bool            // the go command lists it for the present build
 	when    constraint.Expr // the builds that it is in; nil is all
 	broken  bool            // it has a syntax error, and directives
 	parsed  *parsed
@@ -126,7 +126,7 @@ func folder(l *packages.Package) string {
 
 // findName takes the package's name from its files: where the package has just
 // been renamed, the go command may have it from the generated file. A file that
-// this build leaves out may be of another package: such is a program to run by
+// this build leaves out may be of another package: for example a program to run by
 // hand.
 func (p *pkg) findName() {
 	p.files = slices.DeleteFunc(p.files, func(f *source) bool { // what has no package clause yet
@@ -199,8 +199,8 @@ func mentions(text []byte) mention {
 	return noMention
 }
 
-// parsed is what a file says. It is found out once in a run, since the guess asks too, and
-// never changed then: pkgs share the syntax.
+// parsed is what a file says. It is read once in a run, because the guess asks too, and
+// never changed: pkgs share the syntax.
 type parsed struct {
 	once    sync.Once
 	syntax  *ast.File // without bodies

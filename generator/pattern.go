@@ -10,7 +10,7 @@ import (
 type pattern struct {
 	text  string // as written, unquoted
 	parts []part
-	torn  bool // a < or > stands alone: what is a literal is not known
+	torn  bool // a < or > stands alone: the literals are not known
 }
 
 // part is a literal, or a placeholder if path is not empty. Offsets count
@@ -66,7 +66,7 @@ func (it *item) place(problems []problem) []problem {
 	return problems
 }
 
-// parsePattern parts text into literals and placeholders.
+// parsePattern divides text into literals and placeholders.
 func parsePattern(text string) (pattern, []problem) {
 	p := pattern{text: text}
 	var problems []problem
@@ -145,8 +145,8 @@ func isIdentifier(s string) bool {
 	return s != "" && s != "_"
 }
 
-// isPlain reports whether c may stand in an encoded value: such a byte, and the
-// % of an escape, tell no literal from a value.
+// isPlain reports whether c may be in an encoded value. Such a byte, or the % of
+// an escape, does not separate a literal from a value.
 func isPlain(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '.' || c == '-'
 }

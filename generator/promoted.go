@@ -52,8 +52,8 @@ func (b *builder) promotedMethods(g *guarded) []guardedMethod {
 	return out
 }
 
-// declarations are those of the method fn of t that have directives. An interface can have
-// it from several that it embeds, of which go/types knows the first.
+// declarations returns the declarations of t's method fn that have directives. An interface
+// can have it from several interfaces that it embeds, and go/types knows only the first.
 func (b *builder) declarations(g *guarded, t types.Type, fn *types.Func) (out []*types.Func) {
 	iface, ok := t.Underlying().(*types.Interface)
 	if !ok {
@@ -86,8 +86,8 @@ func (b *builder) agree(g *guarded, declared []*types.Func) bool {
 	return true
 }
 
-// asked is what the directives of the method fn ask for, however they are spelt and its
-// parameters are called.
+// asked returns what the directives of the method fn ask for, in a form that depends neither
+// on their spelling nor on the names of parameters.
 func (b *builder) asked(t *target, fn *types.Func) (out []string) {
 	order := map[string]int{}
 	for i := range fn.Signature().Params().Len() {
@@ -113,7 +113,7 @@ func (b *builder) asked(t *target, fn *types.Func) (out []string) {
 }
 
 // wrapped reports whether a wrapper that t embeds at that depth will have a method of that
-// name, of which the declaration that stands in for it has none.
+// name, which the wrapper's stub does not have.
 func (b *builder) wrapped(g *guarded, t types.Type, method string, depth int) bool {
 	s := structOf(t)
 	if s == nil || depth == 0 {
@@ -142,7 +142,7 @@ func (b *builder) wrapped(g *guarded, t types.Type, method string, depth int) bo
 	return false
 }
 
-// targetOf is what stands in the source of the method fn, if that has directives.
+// targetOf returns the target of the method fn, or nil if it has no directives.
 func (b *builder) targetOf(g *guarded, fn *types.Func) *target {
 	if m := b.annotated[fn.Origin()]; m != nil {
 		return m.target
@@ -163,14 +163,14 @@ func receiverType(fn *types.Func) *types.Named {
 	return named
 }
 
-// foreignMethod is a method of another package's type, with directives, as g has it. One
-// whose lock can't be taken from here is warned of.
+// foreignMethod returns fn, an annotated method of another package's type, as a method of g.
+// If its lock can't be taken from here, it warns and returns nil.
 func (b *builder) foreignMethod(g *guarded, fn *types.Func, path []*types.Var) *method {
 	t, named := b.targetOf(g, fn), receiverType(fn)
 	m := &method{target: t, unit: b.unit, fn: fn, recv: g.recv, embedder: g.file}
 	if why := b.unreachable(m, named, path); why != "" {
 		hint := "declare a method " + fn.Name() + " of " + g.recv.Name() + " with a directive of its own"
-		if !fn.Exported() { // of that name or not, it would be another method
+		if !fn.Exported() { // a method of that name declared here would be another one
 			hint = "export it"
 		}
 		b.pkg.warn(g.recv.Pos(), hint, "%s.%s is called without the lock of %s.%s: %s", g.recv.Name(), fn.Name(), fn.Pkg().Name(), named.Obj().Name()+"."+fn.Name(), why)

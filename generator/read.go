@@ -22,11 +22,11 @@ type texts struct {
 
 // readSources reads Go files. The go command lists tests on demand only, so they
 // are looked for here; and so are files that it could not read itself: it lists the
-// package without them. What can't be read is a mistake, and no file less: a
-// directive in it would be lost, and its method would run unlocked.
+// package without them. A file that can't be read is a mistake, and not just left
+// out: a directive in it would be lost, and its method would run unlocked.
 func (r *run) readSources(l *packages.Package, dir string) *texts {
 	t := &texts{old: map[string][]byte{}}
-	here := map[string]bool{} // of what is listed: this build has it
+	here := map[string]bool{} // whether this build has a listed file
 	for _, path := range l.IgnoredFiles {
 		here[path] = false
 	}
@@ -129,8 +129,8 @@ func (f *source) content() ([]byte, error) {
 	return os.ReadFile(f.path)
 }
 
-// vanished reports whether a file could not be read because it is there no more:
-// a symbolic link to nowhere is.
+// vanished reports whether a file could not be read because it is gone. A broken
+// symbolic link is not gone.
 func vanished(path string, err error) bool {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return false
@@ -149,8 +149,8 @@ func notRead(path string, err error) Diagnostic {
 	return Diagnostic{File: path, Line: 1, Column: 1, Message: "can't be read: " + err.Error(), Hint: losing}
 }
 
-// leftOut says why the go command could not list a file, if it says so: then it
-// may have failed to read what can be read by now, or the build line is wrong.
+// leftOut returns the go command's reason for not listing a file, if it gave one: it
+// could not read the file then, even if that can be read now, or the build line is wrong.
 func leftOut(l *packages.Package, path string) []Diagnostic {
 	base := filepath.Base(path)
 	for _, e := range l.Errors {

@@ -14,7 +14,7 @@ import (
 type keyed struct {
 	roots []*types.Var // the receiver and parameters that the key names, in signature order
 	steps []templates.Step
-	each  *templates.Each // what the key has one text for each element of, or nil
+	each  *templates.Each // the list that has a key for each element, or nil
 	parts []templates.Part
 	fails bool // some value can be invalid
 
@@ -197,8 +197,8 @@ func (r *resolver) selector(p part, v value, name string) (value, bool) {
 	return v, false
 }
 
-// once gives the result of a call a name if another placeholder needs it too: what is
-// called twice may say two things.
+// once gives the result of a call a name if another placeholder needs it too: two calls
+// may return different values.
 func (r *resolver) once(v value) value {
 	if r.uses[v.path] < 2 {
 		return v
@@ -247,7 +247,7 @@ func structOf(t types.Type) *types.Struct {
 	return s
 }
 
-// notNil sees to it that a pointer or interface can be gone through, once.
+// notNil adds one nil check for a pointer or interface.
 func (r *resolver) notNil(p part, v value) value {
 	if !canBeNil(v.typ) {
 		return v
@@ -268,7 +268,7 @@ func (r *resolver) notNil(p part, v value) value {
 	return v
 }
 
-// canBeNil reports whether fields and methods are selected through what may be nil.
+// canBeNil reports whether a value of type t may be nil when a field or method is selected.
 func canBeNil(t types.Type) bool { return isPointer(t) || types.IsInterface(t) && !isTypeParam(t) }
 
 // local gives the result of a call a name, so that what is checked is what is used.

@@ -108,7 +108,7 @@ func (p *pkg) readDirective(c *ast.Comment) *directive {
 // owner says what a comment stands on.
 type owner struct {
 	what   string  // "a struct field", …
-	target *target // if that can be locked
+	target *target // nil if that can't be locked
 }
 
 func commentOwners(file *ast.File) map[*ast.CommentGroup]owner {
@@ -227,8 +227,8 @@ func (p *pkg) sameLine(a, b token.Pos) bool {
 	return p.run.fset.PositionFor(a, false).Line == p.run.fset.PositionFor(b, false).Line
 }
 
-// stripBodies drops what the types of declarations do not depend on: a body
-// that calls the wrapper which is yet to be generated breaks nothing.
+// stripBodies drops function bodies. The types of declarations do not depend on
+// them, and a body may call a wrapper that is not generated yet.
 func stripBodies(file *ast.File) {
 	for _, d := range file.Decls {
 		if fn, ok := d.(*ast.FuncDecl); ok {

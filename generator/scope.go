@@ -110,8 +110,8 @@ func (p *pkg) methodsOf(name string) []string {
 	return p.index.methods[name]
 }
 
-// aliased follows aliases of a type of this package to the type itself. That of
-// an interface literal is its own name.
+// aliased follows aliases of a type of this package to the type itself. The name
+// of an alias of an interface literal stays.
 func (p *pkg) aliased(name string) string {
 	for range 100 { // an alias of itself is the compiler's to report
 		decls := p.typesNamed(name)
@@ -200,8 +200,8 @@ func identNames(list []*ast.Ident) []string {
 }
 
 // naming names what the generated files of a package declare at package level.
-// All units share it: one thing has one name in all builds, and two things that
-// some build has both never share one. So it goes by the files' text alone.
+// All units share it: one thing has one name in all builds, and two things of one
+// build never share a name. So it uses only the files' text.
 type naming struct {
 	declared *scope           // the user's package-level names, in all builds
 	scope    *scope           // these, and ours

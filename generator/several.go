@@ -13,8 +13,8 @@ func (d *directive) single() string {
 	return ""
 }
 
-// checkSeveral reports what the directives of one declaration say differently, though it
-// is about the call and not about one of its locks.
+// checkSeveral reports items that are for one lock only, and differences in items that
+// concern the call and not one of its locks.
 func (p *pkg) checkSeveral(t *target) {
 	if len(t.directives) < 2 {
 		return

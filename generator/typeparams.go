@@ -50,9 +50,9 @@ func (g *guarded) nameTypeParams(declared *scope) {
 	}
 }
 
-// checkTypeParams reports type parameters that hide what stands beside them in
-// generated code only: a method may call those of its type as it likes, and a
-// promoted one was written where they are not in scope.
+// checkTypeParams reports type parameters that hide a name in generated code and in
+// no other: a method may name those of its type as it likes, and a promoted method
+// was written where they are not in scope.
 func (b *builder) checkTypeParams() {
 	for _, g := range b.guarded {
 		for _, name := range []string{g.recv.Name(), g.wrapper.Name} {
@@ -77,8 +77,8 @@ func (b *builder) checkTypeParams() {
 	}
 }
 
-// checkReceiver is for the declarations that repeat the receiver's type
-// parameters, and so the constraints of its type, under the method's names.
+// checkReceiver checks the generated declarations that repeat the receiver's type
+// parameters by the method's names for them, with the constraints of the type.
 func (b *builder) checkReceiver(m *method) {
 	beside := within()
 	beside.add(m.recv.Name())
@@ -97,7 +97,7 @@ func (b *builder) checkReceiver(m *method) {
 	}
 }
 
-// checkKeyTypeParams is for what a key function names of its own.
+// checkKeyTypeParams reports what hides one of Go's own names that a key function uses.
 func (b *builder) checkKeyTypeParams(m *method, k templates.KeyFunc) {
 	beside := within()
 	beside.add("string")
@@ -115,7 +115,7 @@ func (b *builder) checkKeyTypeParams(m *method, k templates.KeyFunc) {
 			b.reportHiding(m.id.Pos(), m.name(), p.Name, "its key function")
 		}
 	}
-	beside.add("nil", "true") // and so do the wrapper and the policy
+	beside.add("nil", "true") // which the wrapper and the policy name
 	for _, name := range sortedKeys(beside.own) {
 		if at := b.known[name].declared; at != "" {
 			b.pkg.report(m.id.Pos(), "rename that one", "%s is declared at %s, and the generated code of %s needs Go's own", name, at, m.name())

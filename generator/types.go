@@ -127,7 +127,7 @@ func (s *source) importsNamedIn(node ast.Node) []ast.Node {
 // invalid reports whether a type that can't be made out is written in t.
 func invalid(t types.Type) bool { return written(t, isInvalid) }
 
-// unknown reports whether it can't be made out what t, or what t points to, is made of.
+// unknown reports whether the fields and methods of t, or of what t points to, are not known.
 func unknown(t types.Type) bool {
 	t = pointee(t)
 	return invalid(t) || isInvalid(t.Underlying())
@@ -157,7 +157,7 @@ func written(t types.Type, fits func(types.Type) bool) bool {
 	return spelled(t, through)
 }
 
-// spelled is written for the text of t alone: an alias is but its name there.
+// spelled is like written, but looks only at the text of t: an alias is only its name there.
 func spelled(t types.Type, fits func(types.Type) bool) bool {
 	if fits(t) {
 		return true

@@ -33,8 +33,8 @@ type unit struct {
 }
 
 // plan finds builds such that every file with a directive, or with a type whose
-// methods have one, is in one of them. Where files are missing there is none: what
-// they declare would be said to be undefined.
+// methods have one, is in one of them. If files are missing it finds none: what
+// they declare would be reported as undefined.
 func (p *pkg) plan() {
 	if len(p.targets) == 0 || p.partial {
 		return
@@ -79,8 +79,8 @@ func (p *pkg) plan() {
 }
 
 // planPromoted adds the builds in which a type of f has methods that other files declare for
-// some builds alone. Without them it would be the host's system that decides which builds
-// those are.
+// some builds alone. Without them the output would depend on the system on which lockgen
+// runs.
 func (p *pkg) planPromoted(f *source) {
 	for _, t := range p.targets {
 		if slices.ContainsFunc(p.units, func(u *unit) bool { return u.has[f] && u.has[t.file] }) {
@@ -215,7 +215,7 @@ func (u *unit) typeCheck(files []*ast.File, info *types.Info, report func(types.
 // stub declares the wrapper types of the annotated types, for code whose
 // declarations mention them. They have the fields that the real ones will have.
 // Type parameters are without their constraints, which need imports: errors in the
-// stub are nobody's.
+// stub are ignored.
 func (u *unit) stub() *ast.File {
 	var b strings.Builder
 	fmt.Fprintf(&b, "package %s\n", u.pkg.name)

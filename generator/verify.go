@@ -24,9 +24,9 @@ func (u *unit) render(files map[*output]*fileModel) {
 	}
 }
 
-// verify type-checks the output together with the package it is for. Whatever
-// it finds in there is a bug of ours, and better said than written; what it
-// finds elsewhere, generated code or not, is the user's to know. The first
+// verify type-checks the output together with the package it is for. An error in
+// the output is a bug of ours, and is reported instead of written; an error
+// elsewhere, in generated code or not, is a warning to the user. The first
 // build that a file is in gives it its contents: all of them agree.
 func (u *unit) verify() {
 	if len(u.contents) == 0 || len(u.pkg.diagnostics) > 0 {
@@ -49,9 +49,9 @@ func (u *unit) verify() {
 	}
 }
 
-// torn reports whether an external test imports what imports the package that it tests. That
-// names the types as they were compiled, and the test those of the source: to go/types what is
-// right can't be used.
+// torn reports whether an external test imports a package that imports the package that it
+// tests. The imported one has the types as they were compiled, and the test has those from
+// source: go/types then reports right code as wrong.
 func (u *unit) torn() bool {
 	if u.tested == nil {
 		return false
@@ -111,7 +111,7 @@ func (u *unit) leftOut() bool {
 	})
 }
 
-// qualifiers are the places of the names that another is selected from.
+// qualifiers are the positions of names from which another name is selected.
 func (u *unit) qualifiers() map[token.Pos]bool {
 	out := map[token.Pos]bool{}
 	for _, file := range u.syntax() {

@@ -167,7 +167,7 @@ func (b *builder) function(fm *method, f *fileModel) templates.Method {
 }
 
 // method builds what methods and functions have in common. The user's names
-// stay; what has no name gets one, and locals of ours meet none of them.
+// stay; what has no name gets one, and our locals differ from all of them.
 func (b *builder) method(gm *method, sig *types.Signature, taken *scope, file *fileModel) templates.Method {
 	taken.addAll(b.namedIn(gm.inClosures(sig)))
 	for _, l := range gm.locks {

@@ -44,7 +44,7 @@ func (f *File) Render() ([]byte, error) {
 	if f.Constraint != "" { // jennifer would make two paragraphs of header a block comment
 		text = bytes.Replace(text, []byte(Header+"\n"), []byte(Header+"\n\n//go:build "+f.Constraint+"\n"), 1)
 	}
-	return format.Source(text) // the users' doc comments too, which jennifer has apart from the declarations at first
+	return format.Source(text) // also the users' doc comments, which jennifer renders apart from the declarations
 }
 
 // guard renders the locks of a method and the method.
@@ -66,7 +66,7 @@ func (f *File) guard(out *jen.File, m Method, receiver jen.Code) {
 
 // imports writes the import declaration itself: jennifer's own knows neither
 // the names that the package declares nor the parameters that hide an import,
-// and does not part the standard library from the rest.
+// and does not separate the standard library from the rest.
 func (f *File) imports() jen.Code {
 	if len(f.Imports) == 0 {
 		return jen.Null()

@@ -10,11 +10,11 @@ type Guard struct {
 	Type       string  // "func(*SeckillService, context.Context, int64) error"
 }
 
-// guards renders the declarations that do not compile when the file is stale.
-// What a call through the wrapper would let pass is a parameter whose type was
-// widened, or a result that became an interface. A directive that was added or changed does not
-// keep the file from compiling, because it is a comment, which the compiler does not see:
-// lockgen -check and lockgen vet call the file stale.
+// guards renders the declarations that do not compile when the file is stale. Without them
+// it would still compile after a parameter's type was widened, or a result became an
+// interface. A directive that was added or changed does not keep the file from compiling,
+// because it is a comment, which the compiler does not see: lockgen -check and lockgen vet
+// call the file stale.
 func (f *File) guards() jen.Code {
 	if len(f.Guards) == 0 {
 		return jen.Null()

@@ -10,8 +10,7 @@ import "github.com/dave/jennifer/jen"
 //
 // A method is named as the package that has the mark can find it: the type may have it from
 // one that it embeds. A wrapper's mark repeats the directive, so that a linter can tell
-// whether that has changed since. Before marks did so they had the key alone, without the
-// kind of lock.
+// whether that has changed since. Older marks have only the key, without the kind of lock.
 const (
 	MarkWraps = "//lockgen:wraps " // on a wrapper, once for each lock, in source order
 	MarkKeyOf = "//lockgen:keyof " // on a function that makes keys

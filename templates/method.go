@@ -43,8 +43,8 @@ func (m Method) guarded(n Names) []jen.Code {
 	}, m.business()...)
 }
 
-// lead renders the call that campaigns. What is guarded is called by it once for each
-// term, so it is passed as a closure.
+// lead renders the call that campaigns. That calls the guarded method once for each term,
+// so the method is passed as a closure.
 func (m Method) lead() jen.Code {
 	l, ctx := m.Locks[0], m.Params[0]
 	return jen.Return(jen.Id(m.Locker).Dot("Lead").Call(
@@ -171,8 +171,8 @@ func (m Method) acquire(n Names, ctx string) jen.Code {
 	return locker.Dot("AcquireAll").Call(append(args, jen.Line())...)
 }
 
-// business renders the call of what is guarded. A run that is to be remembered has been
-// one only if it returned no error.
+// business renders the call of what is guarded. With once, the run counts as done only if
+// it returned no error.
 func (m Method) business() []jen.Code {
 	if !m.Locks[0].Policy.Once {
 		return []jen.Code{jen.Return(m.call(m.Callee))}

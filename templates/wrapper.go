@@ -36,8 +36,8 @@ func (w *Wrapper) declaration(n Names) jen.Code {
 	return c.Line()
 }
 
-// check renders what has the constructor panic if the Locker can't do what a directive
-// asks for: nothing where any Locker can.
+// check renders the call by which the constructor panics if the Locker can't do what a
+// directive asks for, or nothing if every Locker can.
 func (w *Wrapper) check() jen.Code {
 	var policies []jen.Code
 	for _, m := range w.Methods {
