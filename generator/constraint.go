@@ -62,7 +62,7 @@ func lineConstraint(text []byte) constraint.Expr {
 	for line := range bytes.Lines(bytes.TrimPrefix(text, []byte("\ufeff"))) {
 		line = bytes.TrimSpace(line)
 		if !inBlock && constraint.IsGoBuild(string(line)) {
-			expr, _ := constraint.Parse(string(line)) // the go command says what is wrong with it
+			expr, _ := constraint.Parse(string(line)) // the go command reports a mistake in it
 			return expr
 		}
 		for len(line) > 0 {
@@ -166,7 +166,7 @@ func tagList(tags string) []string {
 	return strings.FieldsFunc(tags, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// apply makes the go command list for the configuration; nil is the build at hand.
+// apply makes the go command list for the configuration; nil is the present build.
 func (c *config) apply(conf *packages.Config) {
 	if c == nil {
 		return

@@ -10,7 +10,7 @@ import (
 type Annotated struct {
 	Name       *ast.Ident    // of the method or function
 	Interface  *ast.TypeSpec // the interface that declares the method, if one does
-	Directives []Directive   // in source order, those whose key can be made out
+	Directives []Directive   // in source order, those whose key can be parsed
 }
 
 // Directive is what one //lock: line says.
@@ -38,9 +38,9 @@ type Mistake struct {
 	Correction string
 }
 
-// ReadDirectives reads the directives of one file, which must have been parsed
-// with its comments, and all that is wrong with comments that are or were meant
-// as directives. It needs no types and changes nothing.
+// ReadDirectives returns the directives of one file, which must have been parsed
+// with its comments, and the mistakes in comments that are directives or were
+// meant as such. It needs no types and changes nothing.
 func ReadDirectives(fset *token.FileSet, file *ast.File) ([]Annotated, []Mistake) {
 	f := &source{path: fset.Position(file.FileStart).Filename, syntax: file}
 	p := &pkg{run: &run{fset: fset}, files: []*source{f}}

@@ -3,7 +3,7 @@
 //
 //	list      load.go        which packages and files there are; no types
 //	          guess.go       meanwhile, the types that will probably be needed
-//	parse     read.go        the files as they are; none is lost in silence
+//	parse     read.go        the texts of the files; one that can't be read is reported
 //	          parse.go       those that mention a directive, and their siblings
 //	          constraint.go  the builds that a file is in
 //	scan      scan.go        //lock: comments and what they stand on
@@ -39,8 +39,8 @@
 // A [Build] comes in at scan: build_system.go has its files, exports.go the types of its
 // imports, and the go command is not asked.
 //
-// Code that is in some builds only goes to a file with their constraint, so that
-// what is generated for one system does not depend on which one generates. [List]
+// Code for some builds only goes to a file with their constraint, so that the
+// output does not depend on the system on which lockgen runs. [List]
 // goes as far as scan and needs no types.
 //
 // Generate writes nothing: it returns contents and diagnostics, and the command
@@ -51,8 +51,8 @@
 // The first name of a placeholder is a parameter or the receiver; Go lets no
 // two of them share a name. Each further name is a field or a method without
 // arguments, found as Go finds it: the shallowest wins. The value at the end
-// becomes text by its type, in this order, which prefers what is injective to
-// what is pretty:
+// becomes text by its type, in this order, which prefers an injective text to a
+// pretty one:
 //
 //  1. an integer, string or bool, also by underlying type, or a type parameter
 //     all of whose types are such: its value, even if

@@ -107,7 +107,7 @@ func (p *pkg) byName() map[string][]*target {
 }
 
 // foreignBuilds are the builds in which types of other packages, embedded in a guarded type,
-// have annotated methods that the build at hand does not have.
+// have annotated methods that the present build does not have.
 func (u *unit) foreignBuilds() (out []constraint.Expr) {
 	if u.pkg.run.exports != nil {
 		return nil

@@ -62,8 +62,8 @@ func Generate(ctx context.Context, opts Options) (*Result, error) {
 	return res, broken
 }
 
-// unlisted is the result where the go command lists no package: what is wrong with
-// directives in the folders that the patterns name, as far as their text shows it.
+// unlisted is the result where the go command lists no package: the mistakes in the
+// directives of the folders that the patterns name, as far as their text shows them.
 func (r *run) unlisted() *Result {
 	if !r.nameFolders() {
 		return &Result{}
@@ -164,7 +164,7 @@ func (u *unit) generate(ctx context.Context, imports *importer, making map[strin
 	u.find()
 	models := u.resolve()
 	if imports.withoutRuntime {
-		return true // that is an error, and what is wrong with the directives has been said
+		return true // that is an error, and mistakes in the directives are already reported
 	}
 	u.render(models)
 	u.verify()

@@ -12,8 +12,8 @@ import (
 
 // guess is a load of imports that runs while the go command still lists the
 // packages: each takes as long as the other, and neither needs both processors.
-// It goes by the folders that the patterns name. Where the listing then asks for
-// more, the guess was in vain and nothing is lost but its work.
+// It takes the folders that the patterns name for the packages. If the listing then
+// needs more, the guess is not used.
 type guess struct {
 	done  chan struct{}
 	paths []string
@@ -54,7 +54,7 @@ func (g *guess) wait() {
 	}
 }
 
-// covers reports whether the guess has loaded what is needed. It is done.
+// covers reports whether the guess, which is done, has loaded these imports.
 func (g *guess) covers(paths []string) bool {
 	return g != nil && g.im != nil && containsAll(g.paths, paths)
 }
@@ -73,7 +73,7 @@ func (r *run) scanFolders() []*pkg {
 		_ = filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
 			switch name := filepath.Base(path); {
 			case err != nil, !e.IsDir():
-				return nil // the go command has the say
+				return nil // the go command reports it
 			case path != root && (!deep || name[0] == '.' || name[0] == '_' || name == "testdata" || name == "vendor"):
 				return fs.SkipDir
 			}

@@ -11,8 +11,8 @@ import (
 	"github.com/lockgen/lockgen/templates"
 )
 
-// settings is what the items of a directive ask for, the key apart: of the Locker, and of
-// the wrapper.
+// settings is what the items of a directive, except the key, ask for: from the Locker, and
+// from the wrapper.
 type settings struct {
 	templates.Policy // without names and the key yet
 	merge            int
@@ -99,7 +99,7 @@ func parseDirective(text string) (*directive, []problem) {
 		}
 		spec := findItem(it.name)
 		switch {
-		case it.name == "": // said by readItems
+		case it.name == "": // reported by readItems
 		case spec == nil:
 			problems = append(problems, unknownItem(it))
 		case d.items[it.name] != nil:
@@ -125,7 +125,7 @@ func parseDirective(text string) (*directive, []problem) {
 	return d, append(problems, d.conflicts()...)
 }
 
-// isStrayValue reports whether an item is rather the value of the one before.
+// isStrayValue reports whether an item is probably the value of the one before.
 func isStrayValue(it item) bool { return !it.valued && findItem(it.name) == nil }
 
 // triedKey reports whether some item without a name, or with an unknown one, was
@@ -139,7 +139,7 @@ func triedKey(items []item) bool {
 	return false
 }
 
-// otherNames are what other tools call an item, and what to write here.
+// otherNames maps names of items in other tools to what to write here.
 var otherNames = map[string]string{
 	"expire": "ttl=60s", "expires": "ttl=60s", "expiry": "ttl=60s", "expiration": "ttl=60s", "lease": "ttl=60s",
 	"leasetime": "ttl=60s", "duration": "ttl=60s", "timeout": "wait=2s, how long to wait for the lock", "waittime": "wait=2s",
@@ -189,7 +189,7 @@ func itemNames() []string {
 
 func (spec *itemSpec) apply(s *settings, it *item) *problem {
 	switch {
-	case it.broken: // said by readItems
+	case it.broken: // reported by readItems
 		return nil
 	case spec.read == nil && it.valued:
 		return &problem{it.at, it.name + " takes no value", "write " + it.name}
@@ -256,8 +256,7 @@ func readDuration(it *item, into *templates.Duration) *problem {
 	return nil
 }
 
-// isOverflow reports whether a duration that does not parse would do so with
-// fewer digits.
+// isOverflow reports whether a duration that does not parse has too many digits.
 func isOverflow(s string) bool {
 	if !durationShape.MatchString(s) {
 		return false
@@ -266,7 +265,7 @@ func isOverflow(s string) bool {
 	return err == nil
 }
 
-// inUnits keeps the unit that the user wrote, or takes the largest that divides.
+// inUnits keeps the unit that the user wrote, or takes the largest that divides d.
 func inUnits(text string, d time.Duration) templates.Duration {
 	if m := plainDuration.FindStringSubmatch(text); m != nil {
 		n, _ := strconv.ParseInt(m[1], 10, 64) // it parsed as a duration

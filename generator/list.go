@@ -43,7 +43,7 @@ type Lock struct {
 	ownTTL bool // the directive has one
 }
 
-// KindInWords returns what all locks of a key have to have in common: "read-write lock",
+// KindInWords returns what all locks of a key must have in common: "read-write lock",
 // "semaphore of 3".
 func (l *Lock) KindInWords() string { return kindInWords(l.Kind, l.Permits) }
 
@@ -183,8 +183,8 @@ type Value struct {
 }
 
 // Match reports whether the directive can make that key, and with which values.
-// Directives whose placeholders run together do not exist, so there is one way
-// at most to read a key.
+// There is at most one way to read a key, because a directive whose placeholders
+// run together is refused.
 func (l Lock) Match(key string) (values []Value, ok bool) {
 	var expr strings.Builder
 	var names []string
@@ -211,8 +211,8 @@ func (l Lock) Match(key string) (values []Value, ok bool) {
 	return values, true
 }
 
-// bytewise is s with each byte as a character: a literal may hold bytes that are no UTF-8,
-// which no regular expression takes. What is ASCII stays.
+// bytewise returns s with each byte as a character, because a literal may hold bytes that are
+// no UTF-8, which no regular expression takes. ASCII stays.
 func bytewise(s string) string {
 	out := make([]rune, len(s))
 	for i := range len(s) {

@@ -140,7 +140,7 @@ func (r *run) plan(pkgs []*pkg) [][]*unit {
 // export data; go/packages falls back to source for what does not compile. The
 // annotated packages themselves are never loaded so: the go command would
 // compile each of them, and fail while the generated file is missing. With a
-// configuration it loads for that one and not for the build at hand.
+// configuration it loads for that one and not for the present build.
 func (r *run) loadImports(ctx context.Context, units [][]*unit, c *config, g *guess) (im *importer, err error) {
 	g.wait()
 	var loaded []string

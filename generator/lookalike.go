@@ -9,7 +9,7 @@ import (
 
 // Other tools write a placeholder as {id}, ${id}, #id, #{#id}, {{.id}}, :id or %d.
 // In a key that is text, which is the same in every call. So it is refused where it
-// has the name of a parameter or of the receiver, or of what is selected from one.
+// has the name of a parameter or the receiver, or of a field or method of one.
 // Braces around other text are a Redis Cluster's hash tag, and {<id>} is one too. So
 // letter case counts in {ID} where the key has a placeholder; it doesn't in ${ID}.
 
@@ -29,7 +29,7 @@ var (
 	lookalikeShape = regexp.MustCompile(bracedPattern + `|` + widePattern + `|` + markedPattern + `|` + verbPattern)
 )
 
-// checkLookalikes reports placeholders that are not written as lockgen has them.
+// checkLookalikes reports placeholders that are written as in other tools.
 func (p *pkg) checkLookalikes(t *target, d *directive) {
 	p.lookalikesIn(t, d, "key", d.key)
 	p.lookalikesIn(t, d, "once", d.tick)

@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// scope is a set of identifiers that are taken, inside others. The outer ones are not
+// scope is a set of identifiers that are taken, inside outer scopes. These are not
 // copied, since they may be all names of a big package.
 type scope struct {
 	own   map[string]bool
@@ -85,8 +85,8 @@ func ordinal(i int) string {
 	return strconv.Itoa(i + 1)
 }
 
-// nearest returns the candidate that s is a likely misspelling of, or "": one that
-// differs by the case of its letters is.
+// nearest returns the candidate that s is a likely misspelling of, or "". First it
+// looks for one that differs only in letter case.
 func nearest(s string, candidates []string) string {
 	for _, c := range candidates {
 		if strings.EqualFold(s, c) {

@@ -62,10 +62,10 @@ func (im *importer) Import(path string) (*types.Package, error) {
 	return nil, errNotLoaded
 }
 
-// syntaxFor is the file with each import that was not loaded named as it probably is.
-// go/types would go by the end of its path, and take two that end in v2 for one name. A
-// guess that is no identifier, or taken, names nothing: what is selected from it is
-// undefined then, as [unit.unloaded] expects.
+// syntaxFor returns the file with a probable name for each import that was not loaded.
+// go/types would name it by the last element of its path, so that two that end in v2 share
+// a name. If the guess is no identifier, or taken, it names nothing: what is selected from
+// it is undefined then, as [unit.unloaded] expects.
 func (s *source) syntaxFor(u *unit) *ast.File {
 	named, taken := map[ast.Spec]*ast.ImportSpec{}, map[string]bool{}
 	for _, spec := range s.imports() {
@@ -124,7 +124,7 @@ func (s *source) importsNamedIn(node ast.Node) []ast.Node {
 	return out
 }
 
-// invalid reports whether a type that can't be made out is written in t.
+// invalid reports whether a type that is not known is written in t.
 func invalid(t types.Type) bool { return written(t, isInvalid) }
 
 // unknown reports whether the fields and methods of t, or of what t points to, are not known.

@@ -50,7 +50,7 @@ func (p *pkg) plan() {
 	for _, decl := range guarded {
 		files = append(files, decl.file)
 	}
-	// The build at hand and without tests first: most of the others need none.
+	// First the present build without tests: then most other files need no build of their own.
 	slices.SortFunc(files, func(a, b *source) int {
 		rank := func(f *source) int {
 			switch {
@@ -160,8 +160,8 @@ func (u *unit) Import(path string) (*types.Package, error) {
 	return u.imports.Import(path)
 }
 
-// incomplete reports whether an annotated signature can't be made out with the
-// imports of the build at hand.
+// incomplete reports whether an annotated signature can't be resolved with the
+// imports of the present build.
 func (u *unit) incomplete() bool {
 	return slices.ContainsFunc(u.pkg.targets, func(t *target) bool {
 		if !u.has[t.file] {
@@ -172,8 +172,8 @@ func (u *unit) incomplete() bool {
 	})
 }
 
-// find takes over the methods that go/types could make out and that can be
-// locked; what is wrong with the others is reported.
+// find takes over the methods that go/types could resolve and that can be
+// locked; it reports the others.
 func (u *unit) find() {
 	u.found = map[methodName]bool{}
 	for _, t := range u.pkg.targets {

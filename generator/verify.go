@@ -90,8 +90,8 @@ func (u *unit) checkOutput(files []*ast.File, ours map[string]bool) {
 }
 
 // unloaded reports whether the name at pos may be an import that was left out:
-// go/types knows such a one by the end of its path only, and would call redis
-// undefined where the path ends in go-redis/v9.
+// go/types names that by the last element of its path, and reports redis as
+// undefined if the path ends in go-redis/v9.
 func (u *unit) unloaded(pos token.Pos, qualifier bool) bool {
 	for _, f := range u.files {
 		if f.syntax == nil || pos < f.syntax.FileStart || pos > f.syntax.FileEnd {

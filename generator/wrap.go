@@ -302,8 +302,8 @@ func (t *target) docText(fset *token.FileSet) string {
 	return said.Text()
 }
 
-// deprecated is the paragraph by which Go marks what is not to be used: the
-// wrapper is as deprecated as its method.
+// deprecated returns the paragraph by which Go marks a deprecated method: the
+// wrapper is deprecated too.
 func deprecated(doc string) string {
 	for paragraph := range strings.SplitSeq(doc, "\n\n") {
 		if strings.HasPrefix(paragraph, "Deprecated: ") {
@@ -313,7 +313,7 @@ func deprecated(doc string) string {
 	return ""
 }
 
-// shortPosition is a position as another one's message mentions it.
+// shortPosition returns a position as a message about another one mentions it.
 func shortPosition(p token.Position) string {
 	return filepath.Base(p.Filename) + ":" + strconv.Itoa(p.Line)
 }

@@ -36,7 +36,7 @@ type Policy struct {
 	NoRenew   bool // the lease is fixed; the method's context ends with it
 
 	// At most one of Read, Write, Fair, Permits, Once and Leader is set. Locks of one key
-	// under policies of different kinds are refused with ErrConflict, but for Read and Write.
+	// under policies of different kinds, except Read and Write, are refused with ErrConflict.
 	Read    bool // the shared side of a read-write lock
 	Write   bool // its exclusive side
 	Fair    bool // first come, first served, over all goroutines of all processes

@@ -61,8 +61,8 @@
 // # Other keys
 //
 // A key below <key>/ that has a lease is a contender, as it is for
-// concurrency.Mutex, whoever wrote it. One that has none can be nobody's lock and
-// would block it for ever: where it does, an acquire is driver.ErrConflict. A key whose
+// concurrency.Mutex, whoever wrote it. One without a lease is no lock, and would block
+// the lock for ever: where it does, an acquire is driver.ErrConflict. A key whose
 // rest after <key>/ holds another slash belongs to another lock: a and a/b
 // are independent here. They are not for concurrency.Mutex and etcdctl: their
 // lock on a waits for ours, and theirs, on a/b. A value at <key> itself is ignored.

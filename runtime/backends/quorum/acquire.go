@@ -24,7 +24,7 @@ const (
 	minPause, maxPause = 2 * time.Millisecond, time.Second
 )
 
-// ballot is the answer of one member to one attempt. vote.mu guards it, but for the first part.
+// ballot is the answer of one member to one attempt. vote.mu guards all but the first part.
 type ballot struct {
 	member  *member
 	slot    *slot

@@ -9,7 +9,7 @@ import (
 )
 
 // acquireOp is the state of one acquisition over its attempts, which a Locker makes one after the
-// other with one ID. Backend.mu guards it, but for the semaphores.
+// other with one ID. Backend.mu guards it, except the semaphores in its slots.
 type acquireOp struct {
 	slots        []slot // one for each member
 	users        int

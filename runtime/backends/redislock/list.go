@@ -242,7 +242,7 @@ func (l *keyQuery) refusal() error {
 	return refusal(l.kind)
 }
 
-// refusal returns the first error of cmds by which the server refused one, and not for what is at the key.
+// refusal returns the first error of cmds that does not come from what is at the key.
 func refusal(cmds ...redis.Cmder) error {
 	for _, cmd := range cmds {
 		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) && !redis.HasErrorPrefix(err, "WRONGTYPE") {

@@ -18,14 +18,14 @@ var togetherScript = newScript(0, grantSource,
 	function("acquire", acquireSource), function("release", releaseSource), function("renew", renewSource), togetherSource)
 
 // joins reports whether c may share a command with others. A call that needs more than
-// its script's answer goes by itself, and so does one that was refused with others. One
+// its script's answer is sent alone, and so is one that was refused with others. One
 // with a single key may be for a slot that moves, whose other keys are elsewhere.
 func (c *call) joins() bool {
 	return c.script.letter != 0 && !c.asking && !c.alone && c.replicas.want == 0 && c.nkeys > 1
 }
 
-// together divides calls into groups of at least two that share a command, and those that go by
-// themselves.
+// together divides calls into groups of at least two that share a command, and those that are
+// sent alone.
 func (b *batcher) together(calls []*call) (groups [][]*call, each []*call) {
 	if len(calls) < 2 || !b.bySlot && !b.allKeys.Load() {
 		return nil, calls
@@ -97,7 +97,7 @@ func oneOfTogether(answer any) (any, error) {
 
 // readTogether reads the answers of calls that were one command. It reports whether
 // the server has refused it, and so done none of them: perhaps because of one of their
-// keys, or of their number, so each is to go by itself.
+// keys, or of their number, so each must be sent alone.
 func (b *batcher) readTogether(calls []*call, cmd *redis.Cmd) (refused bool) {
 	answers, err := cmd.Slice()
 	switch {

@@ -27,8 +27,8 @@ const (
 const hashedPrefix = "lockgen:"
 
 // MySQLName returns the name under which strategy [Advisory] locks key by GET_LOCK on MySQL and
-// MariaDB: key itself if it has at most 64 characters, all of them of printable ASCII but for
-// space and capitals. (MySQL takes no longer names, and ignores their letter case and trailing spaces.)
+// MariaDB: key itself if it has at most 64 characters, all of them printable ASCII, and no space or
+// capital. (MySQL takes no longer names, and ignores their letter case and trailing spaces.)
 // Any other key is locked as, in SQL,
 //
 //	CONCAT('lockgen:', LEFT(SHA2('<key>', 256), 40))

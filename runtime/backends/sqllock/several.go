@@ -195,8 +195,8 @@ func (b *Backend) markLost(ctx context.Context, part []releaseItem) error {
 }
 
 const (
-	// maxAlone is how many acquires, and how many releases, go by themselves. Batches of fewer calls cost
-	// more than they save.
+	// maxAlone is how many acquires, and how many releases, are sent alone at one time. Batches of fewer
+	// calls cost more than they save.
 	maxAlone = 8
 	// maxBatches is how many batches are under way beside these. With more, batches would
 	// be smaller; with fewer, callers would wait for round trips of others.
@@ -223,7 +223,7 @@ type call[T any] struct {
 	done  chan struct{}
 }
 
-// goAlone reports whether a call goes by itself: then it calls doneAlone at its end.
+// goAlone reports whether a call is sent alone: then it calls doneAlone at its end.
 func (b *batcher[T]) goAlone() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
