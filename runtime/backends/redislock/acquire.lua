@@ -1,17 +1,17 @@
--- Takes a lock, or stands in line for it. It may be sent again when a reply was lost.
+-- Takes a lock, or enters its queue. It may be sent again when a reply was lost.
 --
 -- KEYS[1] the lock, as Redisson's RLock: hash, field = owner id, value = 1
 -- KEYS[2] the queue: zset of entries (see grant.lua), score = since when its process waits, in µs
 -- KEYS[3] the highest fencing token that is reserved or was used
--- KEYS[4] the tombstone of this acquisition: it was undone
+-- KEYS[4] the tombstone of this acquisition, which exists once it was undone
 -- ARGV[1] owner id
 -- ARGV[2] lease in ms
 -- ARGV[3] how many fencing tokens the lease reserves; nil: 1
--- ARGV[4] the entry to stand in the queue with; nil not to queue
+-- ARGV[4] the caller's entry in the queue; nil not to queue
 -- ARGV[5] since when its process waits, by the server's time; nil: since now
 --
--- Returns the first token when taken; 'undone'; or, when held, for how many ms, the
--- server's time in µs, 1 if the holder is a client of Redisson, else 0, and the holder.
+-- Returns the first token if it took the lock; 'undone'; or, if the lock is held: for how many
+-- ms, the server's time in µs, 1 if the holder is a client of Redisson, else 0, and the holder.
 
 local micros = now()
 local resent = false -- an earlier attempt of this acquisition has taken the lock
@@ -38,12 +38,12 @@ if call('EXISTS', KEYS[1], KEYS[2], KEYS[4], strangers) > 0 then
       return redis.error_reply('CONFLICT a hash that has no owner is at the key, so it is no lock')
     end
     if redisson == 1 then
-      call('PEXPIRE', strangers, 0) -- it had its turn; DEL would take a right more
+      call('PEXPIRE', strangers, 0) -- it has had its turn; DEL would need one more right
     end
   elseif not resent then
     left = math.min(call('PTTL', strangers), LOOK_AGAIN)
     if (ARGV[4] or '') == '' and call('EXISTS', KEYS[2]) == 0 then
-      left = -1 -- who only tries does not ask again
+      left = -1 -- a call that does not queue will not ask again
     end
     redisson = left >= 0 and 1 or 0
     if left < 0 and grant(KEYS[1], KEYS[2], KEYS[3], ARGV[1], 0) then
@@ -58,7 +58,7 @@ if call('EXISTS', KEYS[1], KEYS[2], KEYS[4], strangers) > 0 then
         call('ZREM', KEYS[2], ARGV[4])
         return expires
       end
-      -- With each attempt: the holder may keep the lock while it does not use it.
+      -- At each attempt, since the holder may keep the lock without using it.
       if holder and redisson == 0 and call('ZRANGE', KEYS[2], 0, 0)[1] == ARGV[4] then
         tell(holder, 'wanted ' .. holder)
       end

@@ -1,10 +1,10 @@
--- Tells what is at a key where a script of ours has found something else than it looks for.
+-- Tells what is at a key at which another script has found something that is no lock of ours.
 --
 -- KEYS[1] the lock
 --
--- Returns 0 if there is nothing by now; else for how many ms the value is kept, -1 for ever,
--- and '<type>=' with what tells more: of a record of ours all, of another string its first
--- bytes, of a hash 'mode' if it has that field, else one of its fields.
+-- Returns 0 if the key is empty now; else for how many ms the value is kept, -1 for ever, and
+-- '<type>=' with details: all of a record of ours, the first bytes of another string, and of a
+-- hash 'mode' if it has that field, else one of its fields.
 
 local kind = call('TYPE', KEYS[1]).ok
 if kind == 'none' then

@@ -1,4 +1,4 @@
--- Makes the later leases of a lock have tokens above one that another server has given.
+-- Raises the tokens of a lock's later leases above a token of another server.
 --
 -- KEYS[1] the lock
 -- KEYS[2] the highest fencing token that is reserved or was used

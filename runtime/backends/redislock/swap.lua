@@ -1,19 +1,19 @@
--- Replaces the record of a lock that is no mutex, if it is as the caller has seen it. What
--- the record says and what becomes of it is the caller's: see runtime/internal/record.
+-- Replaces the record of a lock that is no mutex, if it still has the version that the caller
+-- has seen. The caller alone knows what the record means: see runtime/internal/record.
 --
 -- KEYS[1] the lock: a string "<version> <state>"
 -- ARGV[1] the version that was seen; '-' for no record
--- ARGV[2] the new record; '-' to look only. It has '"+<µs>"' for so long
---         after now, and '"@<n>"' for n more than the token that the clock allows
+-- ARGV[2] the new record; '-' to look only. In it '"+<µs>"' stands for the time so many µs
+--         from now, and '"@<n>"' for n more than the token of the clock
 -- ARGV[3] for how long the server keeps it, in ms
--- ARGV[4] whom to tell what: '<verb> <owner id>;' for each; nil for nobody
+-- ARGV[4] the messages to send: '<verb> <owner id>;' for each; nil for none
 --
 -- Returns 1 if it was replaced, else 0; the server's time in µs; and the record now.
 
 local old = redis.pcall('GET', KEYS[1])
 if type(old) == 'table' then
   local kind = call('TYPE', KEYS[1]).ok
-  if kind == 'string' or kind == 'none' then -- the server refuses: such as a user without the right to GET
+  if kind == 'string' or kind == 'none' then -- the server refuses, for example because the user may not GET
     return old
   end
   return redis.error_reply('CONFLICT a value of type ' .. kind .. ' is at the key'

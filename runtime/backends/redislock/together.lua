@@ -1,17 +1,17 @@
--- Acquires, releases and renews many locks in one command: what a server spends on a
--- command around its script is more than what a lock's own script costs it.
+-- Acquires, releases and renews many locks in one command, because a command costs the
+-- server more than a lock's script itself.
 --
--- acquire, release and renew are the scripts of these names: together.go puts them before
--- this one, as functions whose KEYS and ARGV are those of one lock.
+-- acquire, release and renew are the scripts of these names. together.go puts them before
+-- this one, as functions with the KEYS and ARGV of one lock.
 --
 -- KEYS    of all, one after the other
 -- ARGV[1] three bytes for each: 'a', 'r' or 'n', how many keys, how many arguments
 -- ARGV[2] and on: of all, one after the other
 --
--- Returns a list of what each returns. One that fails is answered by a list of its error's
--- text, and the others run all the same. An error reply in a list has go-redis (v9.23)
--- leave the rest of the list unread if it knows the error (OOM, NOPERM): the next command on
--- the connection would have the answer of this one.
+-- Returns a list with the result of each. If one fails, its result is a list with the text of
+-- its error, and the others run all the same. An error reply inside a list would not do: if
+-- go-redis (v9.23) knows the error (OOM, NOPERM) it leaves the rest of the list unread, and the
+-- next command on the connection would get that as its answer.
 
 local scripts = {a = acquire, r = release, n = renew}
 local key, arg = 0, 1

@@ -1,5 +1,5 @@
--- As swap.sql, where the caller has seen no record: one that is over is none. Does
--- nothing beside a mutex.
+-- Like swap.sql, for a caller that has seen no record. A record that is over counts as none.
+-- It does nothing if a mutex is held at the key.
 INSERT INTO {kinds} AS k (name, version, value, written, expires)
 SELECT {key}, {version}, {value}, {instant}, {instant} + {lasts}
 WHERE NOT EXISTS (SELECT 1 FROM {table} AS l WHERE l.name = {key} AND l.owner <> '' AND l.expires > {clock})

@@ -1,8 +1,8 @@
--- As swap.sql, where the caller has seen no record: one that is over is none. Does
--- nothing beside a mutex.
+-- Like swap.sql, for a caller that has seen no record. A record that is over counts as none.
+-- It does nothing if a mutex is held at the key.
 --
--- The insert id is the database's time, or 1 where there is a record. Each assignment
--- needs the old expires, so that is assigned last.
+-- The insert id is the database's time, or 1 if there is a record. All assignments
+-- need the old expires, so that is assigned last.
 INSERT INTO {kinds} (name, version, value, written, expires)
 SELECT {key}, {version}, {value}, {stamp}, {instant} + {lasts} FROM DUAL
 WHERE @@autocommit AND NOT EXISTS (SELECT 1 FROM {table} AS l WHERE l.name = {key} AND l.owner <> '' AND l.expires > {clock})

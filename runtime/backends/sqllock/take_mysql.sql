@@ -1,9 +1,9 @@
--- As take.sql. MySQL has no RETURNING: the insert id is the highest token, which is one for all
--- of them, or 1 where the last was not taken; and a row that was there counts as two of those
--- that were affected. A lock whose tokens are not below the clock's is left, as one that is held.
+-- Like take.sql. MySQL has no RETURNING: the insert id is the highest token, the same for all
+-- locks, or 1 if the last lock was not taken; and a row that existed counts twice among the
+-- affected rows. A lock whose tokens are not below the clock's is left alone, like a held one.
 --
--- Assignments are made from left to right, each sees those before it (unless sql_mode says
--- SIMULTANEOUS_ASSIGNMENT: then none does). {free} needs the old version and expires.
+-- Assignments are made from left to right, and each sees those before it (with the sql_mode
+-- SIMULTANEOUS_ASSIGNMENT none does). {free} needs the old version and expires.
 INSERT INTO {table} (name, owner, acquired, expires, version, waiting, undone, undone_until)
 SELECT {key}, {id}, {clock}, {clock} + {ttl}, LAST_INSERT_ID({clock} * 4 + {n} - 1), '', '', 0{from}
 WHERE @@autocommit AND {nootherkind}
