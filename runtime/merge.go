@@ -40,6 +40,8 @@ type mergeCall[Req, Res any] struct {
 	res    Res
 	err    error
 	done   chan struct{} // closed when res and err are set
+
+	leftOut bool // its context had ended when its section began; set before done is closed
 }
 
 // EachError is what a method that is merged may return in place of one error for all: it
@@ -136,6 +138,9 @@ func (m *Merger[Req, Res]) Do(ctx context.Context, key string, req Req, batch fu
 		}
 	}
 	<-c.done // its section has begun
+	if c.leftOut {
+		return res, l.reject(ctx, m.policy, key, l.nowIfObserved(), cmp.Or(nested.end(), ctxEnded(ctx)))
+	}
 	return c.res, c.err
 }
 
@@ -212,12 +217,13 @@ func (m *Merger[Req, Res]) section(ctx context.Context, cancel context.CancelFun
 	}
 }
 
-// takeCalls takes the first calls, up to most, out of the queue, for the section under ctx. If ctx
-// has ended it takes none: the callers have gone, or the lock is lost. It starts the next section
-// for the calls that are left in the queue.
+// takeCalls takes the first calls, up to most, out of the queue, for the section under ctx. Calls
+// whose contexts have ended are left out. If ctx has ended it takes none: the callers have gone, or
+// the lock is lost. It starts the next section for the calls that are left in the queue.
 func (m *Merger[Req, Res]) takeCalls(ctx context.Context, key string, q *mergeQueue[Req, Res], most int, batch func(context.Context, []Req) ([]Res, error)) (calls []*mergeCall[Req, Res]) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	q.waiting = slices.DeleteFunc(q.waiting, (*mergeCall[Req, Res]).leaveOutIfEnded)
 	n := min(most, len(q.waiting))
 	if ctx.Err() != nil { // leave cancels ctx under the mutex
 		n = 0
@@ -233,6 +239,16 @@ func (m *Merger[Req, Res]) takeCalls(ctx context.Context, key string, q *mergeQu
 		delete(m.keys, key)
 	}
 	return calls
+}
+
+// leaveOutIfEnded reports whether the context of c has ended. If so, its caller is told.
+func (c *mergeCall[Req, Res]) leaveOutIfEnded() bool {
+	if c.ctx.Err() == nil {
+		return false
+	}
+	c.leftOut = true
+	close(c.done)
+	return true
 }
 
 // run calls batch for calls under the lock, releases it and tells each caller.

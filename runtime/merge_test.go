@@ -98,6 +98,37 @@ func TestMergerCallersThatGiveUp(t *testing.T) {
 	})
 }
 
+// Whoever is cancelled before the section begins is left out, also if the section begins before
+// its goroutine runs again. The others have their results.
+func TestMergerCallerCancelledJustBeforeTheSection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := lock.New(memlock.New(), nil)
+		defer func() { _ = l.Close(t.Context()) }()
+		m := lock.NewMerger[int, int](l, &lock.Policy{}, 10)
+		for range 100 {
+			_, held, err := l.Acquire(t.Context(), nil, "k")
+			require.NoError(t, err)
+			var sections [][]int
+			batch := func(_ context.Context, reqs []int) ([]int, error) {
+				sections = append(sections, reqs)
+				return reqs, nil
+			}
+			gone, cancel := context.WithCancel(t.Context())
+			left, served := make(chan error, 1), make(chan error, 1)
+			go func() { _, err := m.Do(gone, "k", 1, batch); left <- err }()
+			go func() { _, err := m.Do(t.Context(), "k", 2, batch); served <- err }()
+			synctest.Wait()
+			cancel()
+			held.Release(nil)
+			err = <-left
+			require.ErrorIs(t, err, lock.ErrNotAcquired)
+			require.ErrorIs(t, err, context.Canceled)
+			require.NoError(t, <-served)
+			require.Equal(t, [][]int{{2}}, sections)
+		}
+	})
+}
+
 // The only caller goes at the moment of the grant, and another one comes. Its section is one of
 // its own, whose context has not ended with the first one's.
 func TestMergerCallerGoesAtTheGrant(t *testing.T) {
