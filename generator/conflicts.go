@@ -73,9 +73,6 @@ func (d *directive) lacking() (out []problem) {
 	case d.Permits > 0 && d.Weight > d.Permits:
 		out = append(out, problem{weight.at, fmt.Sprintf("weight=%d is more than there are: permits=%d", d.Weight, d.Permits), "such a hold would never begin"})
 	}
-	if delay := d.items["delay"]; delay != nil && d.items["ttl"] == nil {
-		out = append(out, problem{delay.at, "delay needs a ttl", "it begins when the lease is over: ttl=30s delay=5s"})
-	}
 	return out
 }
 

@@ -46,7 +46,7 @@ func TestPoliciesOfKinds(t *testing.T) {
 	for _, p := range []lock.Policy{
 		{Read: true, Write: true}, {Read: true, Fair: true}, {Fair: true, Permits: 2}, {Write: true, Permits: 1},
 		{Permits: -1}, {Weight: 1}, {Permits: 2, Weight: 3}, {Permits: 2, Weight: -1}, {Queue: -1}, {Queue: 1, Try: true},
-		{Delay: -1}, {Delay: time.Second}, {TTL: time.Second, Delay: 1 << 62},
+		{Delay: -1}, {TTL: time.Second, Delay: 1 << 62},
 	} {
 		_, _, err := l.Acquire(t.Context(), &p, "k")
 		require.ErrorIs(t, err, lock.ErrInvalid, "%+v", p)
@@ -155,37 +155,6 @@ func TestPermitsDiffer(t *testing.T) {
 		_, held = acquire(t, t.Context(), l, many, "k")
 		require.Len(t, told, 2)
 		require.NoError(t, release(held))
-	})
-}
-
-// A lock that was lost stays closed for its Delay; one that was released does not.
-func TestDelay(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		engine := memlock.New()
-		l, other := newLocker(t, engine, nil), newLocker(t, engine, nil)
-		p := &lock.Policy{TTL: 3 * time.Second, Delay: 5 * time.Second, NoRenew: true}
-		begin := time.Now()
-		ctx, held := acquire(t, t.Context(), l, p, "k")
-		require.WithinDuration(t, begin.Add(3*time.Second), held.Deadline(), 50*time.Millisecond)
-		<-ctx.Done()
-		require.WithinDuration(t, begin.Add(3*time.Second), time.Now(), 50*time.Millisecond)
-		require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
-		_, _, err := other.Acquire(t.Context(), &lock.Policy{Try: true}, "k")
-		require.ErrorIs(t, err, lock.ErrNotAcquired)
-		held.Release(nil) // late; what is lost is not opened by it
-		_, theirs := acquire(t, t.Context(), other, nil, "k")
-		require.WithinDuration(t, begin.Add(8*time.Second), time.Now(), 100*time.Millisecond)
-		require.NoError(t, release(theirs))
-
-		p = &lock.Policy{TTL: 3 * time.Second, Delay: 5 * time.Second}
-		ctx, held = acquire(t, t.Context(), l, p, "k")
-		time.Sleep(time.Minute) // it is renewed
-		require.NoError(t, lock.Check(ctx))
-		require.NoError(t, release(held))
-		begin = time.Now()
-		_, theirs = acquire(t, t.Context(), other, nil, "k")
-		require.WithinDuration(t, begin, time.Now(), 50*time.Millisecond)
-		require.NoError(t, release(theirs))
 	})
 }
 

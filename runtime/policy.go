@@ -188,8 +188,6 @@ func (p *Policy) validateKind() error {
 		return invalidf("Leader excludes Skip and AtLeast: it campaigns until it leads, and who leads resigns by returning")
 	case p.merges && (p.Read || p.Permits > 0 || p.Once || p.Leader || p.Try || p.Reentrant || p.Skip):
 		return invalidf("a Merger's policy has none of Read, Permits, Once, Leader, Try, Reentrant and Skip: its sections run one at a time, for callers that wait")
-	case p.Delay > 0 && p.TTL == 0:
-		return invalidf("Delay needs a TTL: it begins when that is over")
 	}
 	return nil
 }

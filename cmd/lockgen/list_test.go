@@ -15,7 +15,7 @@ import (
 )
 
 // What an item can't stand without.
-var companions = map[string]string{"weight": " permits=3", "skip": " try", "fallback": " try", "delay": " ttl=30s"}
+var companions = map[string]string{"weight": " permits=3", "skip": " try", "fallback": " try"}
 
 // The list shows each item that there is: as a column of its own, or among the kind's.
 func TestListShowsEveryItem(t *testing.T) {
