@@ -108,7 +108,7 @@ func TestProcessWithoutTheRecord(t *testing.T) {
 	})
 }
 
-// One process alone can't reach the primary: it switches all, and no two hold a key.
+// S91: one process alone can't reach the primary: it switches all, and no two hold a key.
 func TestProcessWithoutThePrimary(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := begun(t, 3)

@@ -82,7 +82,7 @@ func (f far) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, 
 	return f.Backend.Acquire(ctx, a)
 }
 
-// Each of three processes that only try a free lock at the same time is granted it by another member. One of
+// S86: each of three processes that only try a free lock at the same time is granted it by another member. One of
 // them gets it, and no other.
 func TestOneOfThoseThatTryGetsTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -158,7 +158,7 @@ func (s *server) hang(hung bool) {
 	s.hung = hung
 }
 
-// A majority grants, one of it restarts empty, and would be a majority with the member that
+// S85: a majority grants, one of it restarts empty, and would be a majority with the member that
 // had not been asked: it does not vote until the first holder's lease is over.
 func TestMemberRestartedEmpty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -209,7 +209,7 @@ func TestMemberRestartsBesideTheLongestLeases(t *testing.T) {
 	})
 }
 
-// The members that hang cost the others' callers nothing.
+// S90: the members that hang cost the others' callers nothing.
 func TestTwoOfFiveHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := servers(5)
@@ -247,7 +247,7 @@ func TestTwoOfFiveHang(t *testing.T) {
 	})
 }
 
-// A counts far ahead of B, and B of C: the token rises also where A is away.
+// S89: A counts far ahead of B, and B of C: the token rises also where A is away.
 func TestTokensRiseOverMajorities(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := servers(3)
@@ -363,7 +363,7 @@ type database struct{ *revisions }
 
 func (database) RaiseToken(context.Context, driver.Lease, uint64) error { return nil }
 
-// Two members that are one server are refused, whether that is asked by Ping, or by an attempt
+// S88: two members that are one server are refused, whether that is asked by Ping, or by an attempt
 // that the two alone would grant.
 func TestOneServerTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
