@@ -167,8 +167,8 @@ func TestRenewalsHaveTheirConnection(t *testing.T) {
 	})
 }
 
-// S84: whoever loses a deadlock, or waits too long for a row, is not told that
-// the lock is held, or lost: the statement is sent again.
+// S84: whoever loses a deadlock is not told that the lock is held, or lost: the statement is sent
+// again.
 func TestDeadlocksAreRetried(t *testing.T) {
 	t.Parallel()
 	each(t, func(v variant) bool { return onTables(v) && v.engine != "sqlite" }, func(t *testing.T, s *site) {
@@ -189,6 +189,30 @@ func TestDeadlocksAreRetried(t *testing.T) {
 			touch("a")
 			_ = tx.Rollback()
 			require.Equal(t, []error{nil, nil}, <-done)
+		}
+	})
+}
+
+// S84: nor is whoever has waited for a row for as long as the server, or the user's settings, allow.
+func TestWaitsForARowAreRetried(t *testing.T) {
+	t.Parallel()
+	brief := map[string]string{"mysql": "?innodb_lock_wait_timeout=1", "pgx": "&lock_timeout=500ms"}
+	each(t, func(v variant) bool { return onTables(v) && v.engine != "sqlite" }, func(t *testing.T, s *site) {
+		b := s.backendOn(s.openSource(t, s.source(s.addr)+brief[s.driver]))
+		l := acquire(t, b, attempt("k", time.Minute))
+		for _, call := range []func() error{
+			func() error { return l.Renew(t.Context(), time.Minute) },
+			func() error { return l.Release(t.Context(), first(l)) },
+			func() error { acquire(t, b, attempt("k", time.Minute)); return nil },
+		} {
+			tx, err := s.db.BeginTx(t.Context(), nil)
+			require.NoError(t, err)
+			_, err = tx.ExecContext(t.Context(), "UPDATE "+s.options.Table+" SET acquired = acquired + 1 WHERE name = "+s.param(1), []byte("k"))
+			require.NoError(t, err)
+			begin := time.Now()
+			time.AfterFunc(1500*time.Millisecond, func() { _ = tx.Rollback() })
+			require.NoError(t, call())
+			require.GreaterOrEqual(t, time.Since(begin), 1400*time.Millisecond)
 		}
 	})
 }
