@@ -32,7 +32,7 @@ func TestLostReplyToCreate(t *testing.T) {
 	conn := admin(t, addr)
 	for n := 1; n <= 3; n++ {
 		for _, op := range []string{"create", "getChildren", "delete"} {
-			p.Swallow(1, faultproxy.Op("create", root+"/k"))
+			lost := p.Swallow(1, faultproxy.Op("create", root+"/k"))
 			switch op {
 			case "getChildren":
 				p.Swallow(n, faultproxy.Op(op, root+"/k"))
@@ -41,6 +41,7 @@ func TestLostReplyToCreate(t *testing.T) {
 			}
 			a := c.waiting("k", long)
 			l := c.take(a)
+			receive(t, "the lost reply", lost)
 			names := contenders(t, conn, root+"/k")
 			require.Len(t, names, 1, "%s %d", op, n)
 			require.Contains(t, names[0], protectedPrefix(a.ID))
@@ -58,8 +59,10 @@ func TestLostReplyToChildren(t *testing.T) {
 	t.Parallel()
 	addr, root, p, c := proxied(t)
 	other := newClient(t, newBackend(t, root, addr))
-	p.Swallow(2, faultproxy.Op("getChildren", root+"/k"))
-	free(t, c.take(c.attempt("k", long)))
+	lost := p.Swallow(2, faultproxy.Op("getChildren", root+"/k"))
+	l := c.take(c.attempt("k", long))
+	receive(t, "the lost replies", lost)
+	free(t, l)
 	free(t, other.take(other.attempt("k", long)))
 }
 
