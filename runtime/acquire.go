@@ -23,9 +23,7 @@ func (l *Locker) compete(ctx context.Context, e *entry, h *hold, end time.Time, 
 			e.subscription = nil
 		}
 		if err != nil {
-			explained := op.explain(err) // before stopCompeting clears e.refusal
-			l.stopCompeting(&op, err)
-			return nil, explained
+			return nil, l.stopCompeting(&op, err)
 		}
 		if inTime, err := l.granted(e, h, lk, lease); err != nil {
 			return nil, err

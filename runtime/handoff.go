@@ -90,9 +90,10 @@ func (l *Locker) wakeNext(e *entry) {
 }
 
 // stopCompeting cleans up after a competition that failed with err, and lets the
-// next in the queue compete.
-func (l *Locker) stopCompeting(op *acquireOp, err error) {
+// next in the queue compete. It returns the error for the caller.
+func (l *Locker) stopCompeting(op *acquireOp, err error) error {
 	e, a := op.entry, op.acquisition
+	explained := op.explain(err)              // reads e.refusal
 	if !isHeld(err) && !isContextError(err) { // the engine has failed since it answered
 		e.refusal = nil
 	}
@@ -111,6 +112,7 @@ func (l *Locker) stopCompeting(op *acquireOp, err error) {
 		l.undo(e, &undo, lasts)
 	}
 	l.wakeNext(e)
+	return explained
 }
 
 // leaveQueue gives up this process's place in the engine's queue for e's key, by an undo of id.

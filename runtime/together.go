@@ -239,9 +239,7 @@ func (l *Locker) reserve(ctx context.Context, r Request, end time.Time) (*acquir
 func (l *Locker) conclude(op *acquireOp, lease driver.Lease, err error) attempt {
 	e, h := op.entry, op.hold
 	if err != nil {
-		told := op.explain(err) // before the entry is given up
-		l.stopCompeting(op, err)
-		err = told
+		err = l.stopCompeting(op, err)
 	} else {
 		var inTime bool
 		if inTime, err = l.granted(e, h, op.reserved, lease); err == nil && !inTime {
