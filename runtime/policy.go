@@ -89,14 +89,13 @@ type Policy struct {
 	name string // of Leader: set by Lead
 
 	merges bool // of a Merger, whose callers have waits of their own
+	listed bool // of Requests
 }
 
 // Request names one of several locks that are taken together.
 type Request struct {
 	Policy *Policy // nil is the zero Policy
 	Key    string  // byte for byte what the engine is asked for
-
-	listed bool // made by Requests
 }
 
 var defaultPolicy = &Policy{}
@@ -108,10 +107,10 @@ func (p *Policy) ttl() time.Duration {
 	return p.TTL
 }
 
-// terms is p without the names that tell where it was asked for.
+// terms is p without what tells where it was asked for.
 func (p *Policy) terms() Policy {
 	terms := *p
-	terms.Method, terms.Pattern, terms.TTL = "", "", p.ttl()
+	terms.Method, terms.Pattern, terms.TTL, terms.listed = "", "", p.ttl(), false
 	return terms
 }
 

@@ -1,6 +1,7 @@
 package lock_test
 
 import (
+	"reflect"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -31,4 +32,13 @@ func TestRequests(t *testing.T) {
 		require.Equal(t, "S.M", named.Method)
 		require.ErrorContains(t, err, "a:<ids...>")
 	})
+}
+
+// A Request is its policy and its key, and nothing else: code outside of this package may write
+// Request{policy, key}.
+func TestRequestHasTwoFields(t *testing.T) {
+	r := reflect.TypeFor[lock.Request]()
+	require.Equal(t, 2, r.NumField())
+	require.Equal(t, "Policy", r.Field(0).Name)
+	require.Equal(t, "Key", r.Field(1).Name)
 }

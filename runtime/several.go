@@ -25,7 +25,7 @@ func (l *Locker) AcquireAll(ctx context.Context, reqs ...Request) (context.Conte
 	switch {
 	case len(reqs) == 0:
 		return ctx, nil, l.reject(ctx, defaultPolicy, "", l.nowIfObserved(), invalidf("AcquireAll needs a request"))
-	case len(reqs) == 1 && !reqs[0].listed:
+	case len(reqs) == 1 && !reqs[0].Policy.listed:
 		return l.Acquire(ctx, reqs[0].Policy, reqs[0].Key)
 	}
 	return l.acquireSeveral(ctx, reqs)
@@ -38,12 +38,14 @@ func (l *Locker) AcquireAll(ctx context.Context, reqs ...Request) (context.Conte
 // (0, false), even if there is only one, so that code that works with one element works
 // with two: name one with [TokenOf].
 func Requests(p *Policy, keys []string) []Request {
+	list := *cmp.Or(p, defaultPolicy)
+	list.listed = true
 	if len(keys) == 0 {
-		return []Request{{Policy: p, listed: true}}
+		return []Request{{Policy: &list}}
 	}
 	reqs := make([]Request, len(keys))
 	for i, key := range keys {
-		reqs[i] = Request{Policy: p, Key: key, listed: true}
+		reqs[i] = Request{Policy: &list, Key: key}
 	}
 	return reqs
 }
@@ -112,7 +114,7 @@ func (l *Locker) acquireSeveral(ctx context.Context, reqs []Request) (context.Co
 
 // precheck returns the error that r is certain to end with, or nil.
 func (l *Locker) precheck(outer *frame, r Request) error {
-	if r.listed && r.Key == "" {
+	if r.Policy.listed && r.Key == "" {
 		list := "the list"
 		if r.Policy.Pattern != "" {
 			list = r.Policy.Pattern + ": " + list
