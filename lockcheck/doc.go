@@ -1,8 +1,8 @@
-// Package lockcheck finds what a lock can't: code that goes around it, waits for
-// itself under it, or loses it unnoticed. Its checks are analyzers of
-// golang.org/x/tools/go/analysis and run
+// Package lockcheck finds mistakes that a lock can't prevent: calls that go around the
+// lock, calls that wait for a lock of their own caller, and methods that go on after they
+// have lost the lock. Its checks are analyzers of golang.org/x/tools/go/analysis. They run
 //
-//   - as lockgen vet ./..., which also compares packages that no program joins;
+//   - as lockgen vet ./..., which also compares packages that no program imports together;
 //   - under go vet -vettool=$(go tool -n lockgen) ./...;
 //   - in golangci-lint, as the module plugin in the folder plugin;
 //   - in any other driver, by [Analyzers].
@@ -19,11 +19,11 @@
 //	readwrite   methods under a read lock that change what they guard
 //	scope       locks that end before what they guard does
 //
-// Each is a package below this one, whose comment is its documentation. They take
-// sides with the code: what can't be made out is not reported.
+// Each check is a package below this one; the package comment is its documentation. If a
+// check can't decide, it reports nothing.
 //
-// A comment silences a check on its line and the next, or, in the comment of a
-// function, in all of it. It must say why:
+// A comment silences one check on its own line and on the next line. In the comment of a
+// function it silences the check in the whole function. It must give a reason:
 //
 //	s.Pay(ctx, id) //lockcheck:ignore bypass the caller holds the lock of the batch
 package lockcheck

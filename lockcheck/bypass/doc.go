@@ -5,8 +5,8 @@
 //
 // bypass: find annotated methods called without their lock
 //
-// The lock of a //lock: directive is taken by the generated wrapper and by nothing
-// else. A call of the method itself compiles, runs and excludes no one:
+// Only the generated wrapper takes the lock of a //lock: directive. A call of the
+// method itself compiles and runs, but takes no lock:
 //
 //	//lock:key="order:<id>"
 //	func (s *Service) Pay(ctx context.Context, id int64) error { … }
@@ -20,23 +20,24 @@
 //		return nil
 //	}
 //
-// So does a value that becomes an interface before it is wrapped:
+// The same happens if a value becomes an interface before it is wrapped:
 //
 //	var p Payer = &Service{} // should be NewServiceWithLock(&Service{}, locker)
 //
-// A generic function counts whose constraint has the annotated method, and so does an any
-// whose type is asserted in the same function or, as a parameter, in one of this package.
+// The constraint of a generic function counts as such an interface. So does an interface
+// that an any is asserted to be, in the same function, or in a function of this package that
+// has the any as a parameter.
 //
 // A call from a method that has the same key is reported as well: it is right only as
-// long as both directives and all callers stay as they are. There is no fix for it unless
-// the method called is reentrant: its wrapper would return ErrDeadlock.
+// long as both directives and all callers stay as they are. A fix for it is suggested only
+// if the called method is reentrant. Otherwise its wrapper would return ErrDeadlock.
 //
-// A method calls others of its type through a field that holds the wrapper, which
-// the constructor sets; where the type has one, the suggested fix uses it. Calls in
-// tests are left alone, and so are those of an annotated method of an interface,
-// which may well have the wrapper behind it.
+// A method should call other methods of its type through a field that holds the wrapper
+// and that the constructor sets. If the type has such a field, the suggested fix uses it.
+// Calls in tests are not reported. Neither are calls of an annotated method of an interface,
+// whose value may be the wrapper.
 //
-// A call that is meant to have no lock says so:
+// If a call is meant to have no lock, a comment says so:
 //
 //	s.Pay(ctx, id) //lockcheck:ignore bypass the caller holds the lock of the batch
 package bypass

@@ -1,4 +1,4 @@
-// Package module runs the checks of lockcheck over a whole module at once. It sees
-// what the analyzers, package by package, can't: contradictions between packages that
-// no program joins, such as two services of one repository.
+// Package module runs the checks of lockcheck over a whole module at once. It also finds
+// contradictions between packages that no program imports together, such as two services of
+// one repository. An analyzer sees one package and its imports, and can't find these.
 package module

@@ -1,25 +1,25 @@
 // Package nearmiss defines an analyzer that finds comments which were meant as
-// directives and are none.
+// directives but are not.
 //
 // # Analyzer nearmiss
 //
 // nearmiss: find comments that were meant as //lock: directives
 //
-// A directive with a space, a capital or a blank line too many is prose to Go and to
-// gofmt, and its method runs unlocked:
+// A directive with a space, a capital letter or a blank line too many is an ordinary
+// comment, and its method runs without a lock:
 //
 //	// lock:key="order:<id>"
 //	//Lock:key="order:<id>"
 //	//lock: key="order:<id>"
 //	/* lock:key="order:<id>" */
 //
-// Directives that stand on nothing that can be locked, and mistakes in directives,
-// are found as lockgen itself finds them, by the same parser; so an editor shows them
-// before anything is generated. What needs types (placeholders, signatures) lockgen
-// says. The suggested fix writes the directive that was meant.
+// Directives that stand on nothing that can be locked, and mistakes in directives, are
+// found by the parser of lockgen itself, so an editor shows them before anything is
+// generated. Mistakes that need types to be found (placeholders, signatures) are reported
+// by lockgen alone. The suggested fix writes the directive that was meant.
 //
-// Ignore comments without a reason, or with the name of no check, are found here too, and
-// directives that were changed or added after lock_gen.go was generated. For that the comments
-// of its functions are read, which repeat their directives, and no code: only lockgen -check
-// finds what was edited in lock_gen.go by hand.
+// Also reported are ignore comments without a reason or without the name of a check, and
+// directives that were changed or added after lock_gen.go was generated. For that the check
+// reads the comments of the generated functions, which repeat their directives. It does not
+// read their code: only lockgen -check finds edits by hand in lock_gen.go.
 package nearmiss

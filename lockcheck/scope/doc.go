@@ -1,12 +1,11 @@
-// Package scope defines an analyzer that finds locks which end too soon for what
-// they guard.
+// Package scope defines an analyzer that finds locks which end too soon.
 //
 // # Analyzer scope
 //
 // scope: find locks that end before what they guard does
 //
 // A lock that is taken inside a transaction is released before the commit. The next
-// holder then reads what was there before:
+// holder then reads the old data:
 //
 //	tx, err := db.BeginTx(ctx, nil)
 //	…
@@ -15,22 +14,22 @@
 //	}
 //	return tx.Commit() // too late
 //
-// Let the annotated method begin and commit. Reported is a call of a wrapper that is
-// given the transaction, itself, in a struct or in the context, where the commit follows
-// in the same function, is deferred there, or is made by whoever calls the function literal
-// with it; and a deferred Commit that runs after the deferred Release. Not: of a lock that
-// the directive of the function around it holds. A function whose name says so,
-// such as WithTx or RunInTransaction, is taken to put the transaction in the context that
-// it gives to the literal.
+// Begin and commit in the annotated method instead. Reported is a call of a wrapper that
+// gets the transaction, directly, in a struct or in the context, if the commit follows in
+// the same function, is deferred there, or is made by the function that calls the function
+// literal around the call. A function whose name says so, such as WithTx or
+// RunInTransaction, is taken to put the transaction in the context that it gives to the
+// literal. A deferred Commit that runs after the deferred Release is reported too. A lock
+// that the directive of the enclosing function holds already is not reported.
 //
-// With renew=off the lease is fixed: what takes longer runs unlocked. In such a method
-// are reported
+// With renew=off the lease is fixed: a method that takes longer goes on without the lock.
+// In such a method these are reported:
 //
 //   - time.Sleep of the ttl or more, also in a function that is called and always sleeps;
-//   - a wait for a timer or a ticker of the ttl or more, where nothing else ends it;
-//   - a wait on a channel that is not the method's own, without the context's Done
+//   - a wait for a timer or a ticker of the ttl or more, if nothing else ends the wait;
+//   - a wait on a channel that the method did not make, without the context's Done
 //     beside it;
-//   - calls over the network that take no context, and so have no bound, among them those
-//     of an http.Client that is made without a Timeout. The suggested fix for database/sql
-//     uses the variant that takes one.
+//   - a call over the network that takes no context and so has no bound, also by an
+//     http.Client that is made without a Timeout. The suggested fix for database/sql uses
+//     the variant that takes a context.
 package scope

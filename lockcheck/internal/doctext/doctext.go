@@ -1,4 +1,4 @@
-// Package doctext makes the comment of an analyzer's package its help.
+// Package doctext reads the help of an analyzer from the comment of its package.
 package doctext
 
 import (
@@ -23,7 +23,7 @@ func Of(content, name string) string {
 	return strings.TrimSpace(text)
 }
 
-// URL is where the documentation of an analyzer is to be read.
+// URL returns the address of an analyzer's documentation.
 func URL(name string) string {
 	return "https://pkg.go.dev/github.com/lockgen/lockgen/lockcheck/" + name
 }
