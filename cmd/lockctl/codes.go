@@ -10,7 +10,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// Exit codes. A script tells by them what happened; docs/lockctl.md has the same list.
+// Exit codes, for scripts. docs/lockctl.md has the same list.
 const (
 	codeFine        = 0
 	codeNone        = 1 // nobody holds the lock, or it was not free in time
@@ -22,8 +22,9 @@ const (
 	codeLost        = 7
 	codeDeclined    = 8
 
-	// runCode is added to the codes of run, whose own are those of the command that it
-	// runs. Beside them are those that a shell has: 126, 127, and 128 with a signal's number.
+	// run exits with the code of the command that it runs, so runCode is added to its own
+	// codes. Those below are the codes that a shell uses: 126, 127, and 128 plus a signal's
+	// number.
 	runCode     = 100
 	codeNoStart = 126
 	codeNoFile  = 127
@@ -35,14 +36,15 @@ const exitCodes = `0	done
 2	the command line, the URL or a value in it is wrong
 3	the engine can't be reached, or can't answer
 4	the engine refuses: credentials or rights are missing
-5	what is at the key is no lock that lockctl knows, or none that it can free
-6	another holds the lock by now, or nobody
-7	the lock was lost while the command ran
-8	the question of release was not answered with yes; nothing was freed
+5	the key holds something that lockctl does not know as a lock, or a lock that it can't free
+6	meanwhile another holds the lock, or nobody
+7	the lock was lost while the command ran (run: 107)
+8	the answer to the question of release was not yes; nothing was freed
 
-Run exits as its command does, with 128 and the signal's number if a signal ended that. Its own
-codes are 100 more than the above: 101 not free in time, 103 no engine, 107 lost. 126
-and 127 say that the command can't be run or was not found.
+Run exits with the code of its command. If a signal ended the command or the wait for the
+lock, the code is 128 plus the signal's number. The codes of run itself are 100 more than
+those above: 101 not free in time, 103 no engine, 107 lost. 126 and 127 say that the command
+can't be run, or was not found.
 `
 
 // codeOf returns the exit code of err.
@@ -70,7 +72,7 @@ func codeOf(err error) int {
 	return codeUnavailable
 }
 
-// denials are the words by which engines say that credentials or rights are missing.
+// denials are the words of engines for missing credentials or rights.
 var denials = []string{
 	"NOAUTH", "NOPERM", "WRONGPASS", // Redis
 	"permission denied", "authentication failed", "user name is empty", "invalid auth token", // etcd, PostgreSQL
@@ -104,11 +106,12 @@ func (c *command) reached(err error) error {
 	return err
 }
 
-// overTLS says that a URL asks for TLS: a server that does not speak it may wait for more.
+// overTLS returns a hint if the URL asks for TLS. A server without TLS does not understand
+// the handshake, and may wait for more bytes.
 func overTLS(url string) string {
 	switch scheme, _, _ := strings.Cut(url, ":"); scheme {
 	case "rediss", "etcds", "consuls":
-		return "; " + scheme + " speaks TLS: if the port is not one for that, say " + strings.TrimSuffix(scheme, "s")
+		return "; " + scheme + " speaks TLS: if the port has no TLS, write " + strings.TrimSuffix(scheme, "s")
 	}
 	return ""
 }

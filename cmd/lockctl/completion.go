@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// completion prints what makes bash complete commands, flags and the schemes of URLs.
+// completion prints a script that makes bash complete commands, flags and the schemes of URLs.
 func (c *command) completion(context.Context) error {
 	var names, urls []string
 	for _, s := range specs {
@@ -55,7 +55,7 @@ func (c *command) man(context.Context) error {
 	return err
 }
 
-// roff escapes text that stays as it is.
+// roff escapes text for a manual page.
 func roff(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {

@@ -114,7 +114,7 @@ func TestSaysThatTheURLIsForTLS(t *testing.T) {
 	for _, scheme := range []string{"redis", "etcd", "consul"} {
 		c := &command{settings: settings{url: scheme + "s://" + silent.Addr().String(), timeout: 100 * time.Millisecond}}
 		err := c.list(t.Context())
-		require.ErrorContains(t, err, "if the port is not one for that, say "+scheme)
+		require.ErrorContains(t, err, "if the port has no TLS, write "+scheme)
 		require.Equal(t, codeUnavailable, codeOf(err))
 	}
 }

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// forwarded are the signals that go on to the command: none, where the system has no groups
-// of processes. An interrupt reaches it by the console.
+// forwarded are the signals that lockctl catches while the command runs. Without process
+// groups it passes none on: an interrupt reaches the command through the console.
 var forwarded = []os.Signal{os.Interrupt}
 
 func isFatal(os.Signal) bool { return true }
 
-// group is the command alone.
+// group is only the command itself.
 type group struct{ process *os.Process }
 
 func startGroup(cmd *exec.Cmd) (*group, error) {

@@ -19,18 +19,18 @@ var forwarded = []os.Signal{
 	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH,
 }
 
-// isFatal reports whether a signal ends a process that has not asked for it.
+// isFatal reports whether a signal ends a process that does not handle it.
 func isFatal(s os.Signal) bool { return s != syscall.SIGWINCH }
 
-// group is the process group of a command: the command, and all that it starts which does
-// not leave the group.
+// group is the process group of a command: the command, and the processes that it starts,
+// except those that leave the group.
 type group struct {
 	id       int
-	terminal int // whose foreground it is; -1 is none
+	terminal int // the terminal whose foreground it is, or -1
 }
 
-// startGroup starts cmd as a group of its own, in the foreground of the terminal if this
-// process is there. On Linux the command ends with this process, whatever ends that.
+// startGroup starts cmd in a group of its own. If this process is in the foreground of the
+// terminal, the group gets the foreground. On Linux the command ends when this process ends.
 func startGroup(cmd *exec.Cmd) (*group, error) {
 	g := &group{terminal: -1}
 	attr := &syscall.SysProcAttr{Setpgid: true}
@@ -38,12 +38,12 @@ func startGroup(cmd *exec.Cmd) (*group, error) {
 		if own, err := unix.IoctlGetInt(int(stdin.Fd()), unix.TIOCGPGRP); err == nil && own == unix.Getpgrp() {
 			g.terminal = int(stdin.Fd())
 			attr.Foreground, attr.Ctty = true, g.terminal
-			signal.Ignore(syscall.SIGTTOU) // by which it could not take the terminal back
+			signal.Ignore(syscall.SIGTTOU) // it would stop this process when it takes the terminal back
 		}
 	}
 	endWithParent(attr)
 	cmd.SysProcAttr = attr
-	runtime.LockOSThread() // for good: on Linux the command would end with the thread
+	runtime.LockOSThread() // never unlocked: on Linux the command ends when the thread that started it ends
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -53,21 +53,21 @@ func startGroup(cmd *exec.Cmd) (*group, error) {
 
 func (g *group) signal(s syscall.Signal) { _ = syscall.Kill(-g.id, s) }
 
-// end ends all that is left of the group: by SIGTERM, and by SIGKILL once grace is over.
+// end ends all processes of the group: by SIGTERM, and by SIGKILL once grace is over.
 func (g *group) end(grace time.Duration) {
 	if !g.alive() {
 		return
 	}
 	g.signal(syscall.SIGTERM)
-	g.signal(syscall.SIGCONT) // what is stopped can't end
+	g.signal(syscall.SIGCONT) // a stopped process can't end
 	for late := time.Now().Add(grace); g.alive() && time.Now().Before(late); {
 		time.Sleep(groupPoll)
 	}
 	g.signal(syscall.SIGKILL)
 }
 
-// alive reports whether a process of the group is there. One that has ended counts until
-// its parent has waited for it.
+// alive reports whether the group has a process. A process that has ended counts until its
+// parent has waited for it.
 func (g *group) alive() bool { return !errors.Is(syscall.Kill(-g.id, 0), syscall.ESRCH) }
 
 // finish gives the terminal back to this process.

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-const about = `Lockctl shows the locks of an engine and who holds them, whatever client took them, waits
-for them, frees them by force, and runs a command under one.
+const about = `Lockctl shows the locks of an engine and who holds them, also locks of other clients. It
+waits for them, frees them by force, and runs a command under one.
 
 	lockctl -url redis://host:6379 ls 'orders:*'
 	lockctl -url redis://host:6379 run nightly -- make report
@@ -15,43 +15,44 @@ for them, frees them by force, and runs a command under one.
 URLs:
 `
 
-const lsAbout = `Ls prints a line for each holder of each lock whose key matches PATTERN, in which *
-stands for any text and ? for one byte; all, without one. A service on lockgen registers
-itself once it has held a lock for a second; then HOST, PID and SERVICE say which it is.
-Other clients' locks are there as well: CLIENT says whose they are. "-" is what the
-engine does not tell.
+const lsAbout = `Ls prints a line for each holder of each lock whose key matches PATTERN. In PATTERN *
+stands for any text and ? for one byte. Without PATTERN ls prints all locks. A service
+that uses lockgen registers itself once it has held a lock for a second: then HOST, PID
+and SERVICE tell which service it is. CLIENT names the client library, because locks of
+other clients are listed as well. "-" stands for a value that the engine does not tell.
 `
 
 const showAbout = `Show prints what the engine tells about one lock. Exit code 1 says that nobody holds it.
-At etcd, Consul and ZooKeeper a holder of other kinds than the mutex may be gone already:
-wait tells, because it looks again.
+On etcd, Consul and ZooKeeper the holder of a lock that is not a mutex may be gone already.
+Wait finds out, because it looks more than once.
 `
 
-const waitAbout = `Wait returns once nobody holds the lock. It takes nothing: another may have it by then.
-Exit code 1 says that -wait was over.
+const waitAbout = `Wait returns once nobody holds the lock. It does not take the lock: another may have it
+by then. Exit code 1 says that the lock was not free within -wait.
 `
 
-const watchAbout = `Watch prints a line whenever it finds that a lock was taken or freed. It asks again and
-again, so that a hold that is shorter than -every may pass unseen.
+const watchAbout = `Watch prints a line whenever it finds that a lock was taken or freed. It asks the engine
+once every -every, so it may miss a hold that is shorter.
 `
 
-const topAbout = `Top draws the screen anew each time: first what most wait for, then what has been held
-for longest. An interrupt ends it.
+const topAbout = `Top redraws the screen each time: first the locks with the most waiters, then those that
+have been held for longest. An interrupt ends it.
 `
 
-const releaseAbout = `Release frees a lock for the next, whoever holds it. It names the holder and asks first.
-The holder is not ended: it hears of the loss by its next renewal, and until then it goes on
-as if it had the lock. Whatever checks fencing tokens keeps it out; nothing else does.
-What can't be proved to be a lock is never touched, and nothing is freed that another
-has taken since the question.
+const releaseAbout = `Release frees a lock, whoever holds it, and the next in the queue gets it. It names the
+holder and asks first. The holder is not ended: it learns of the loss at its next renewal,
+and until then it goes on as if it had the lock. Only a resource that checks the fencing
+token keeps it out. Release refuses a key whose value can't be proved to be a lock. If
+another holder takes the lock after the question, the lock is not freed.
 `
 
-const runAbout = `Run takes the lock, runs the command, and releases. The command finds the key in
-LOCKGEN_KEY and the fencing token in LOCKGEN_TOKEN; what it writes to should refuse a lower
-token than it has seen. Signals go on to the command and all that it has started. If the
-lock is lost, these get SIGTERM, and SIGKILL -grace later; what the command has left
-running when it ends is ended in the same way, for it has no lock any more. (A process
-that makes a session of its own, as daemons do, escapes that.)
+const runAbout = `Run takes the lock, runs the command, and releases the lock. The command finds the key in
+LOCKGEN_KEY and the fencing token in LOCKGEN_TOKEN. A resource that it writes to should
+refuse a token that is lower than one it has seen. Signals go on to the command and to all
+processes that it has started. If the lock is lost, these get SIGTERM, and SIGKILL after
+-grace. Processes that the command has left running when it ends are ended in the same way,
+because they have no lock any more. (A process that makes a session of its own, as daemons
+do, is not ended.)
 `
 
 func (c *command) help(context.Context) error {
@@ -61,7 +62,7 @@ func (c *command) help(context.Context) error {
 	}
 	s := findSpec(c.args[0])
 	if s == nil {
-		return usage("there is no command %s; lockctl help lists those there are", c.args[0])
+		return usage("there is no command %s; lockctl help lists all commands", c.args[0])
 	}
 	fmt.Fprint(c.stdout, s.help())
 	return nil

@@ -20,7 +20,7 @@ func (c *command) list(ctx context.Context) error {
 	defer b.Close()
 	page, heading := c.limit, true
 	if page == 0 {
-		page = 1000 // and then those, and so on
+		page = 1000 // print them in pages of this size
 	}
 	rows, more, err := b.collect(ctx, c.pattern(), page, c.timeout, func(full []*lockRow) error {
 		if c.limit > 0 {
@@ -59,9 +59,9 @@ func (c *command) print(rows []*lockRow, heading bool) error {
 	return table(c.stdout, rows, heading)
 }
 
-// collect returns the locks that match pattern, each once. With each page that is full it
-// calls next, which may end it by errEnough; then it reports that there may be more. The
-// engine has the timeout for each lock that it yields.
+// collect returns the locks that match pattern, without repeats. It calls next with each full
+// page. If next returns errEnough, collect ends and reports that there may be more locks. The
+// timeout is for each lock that the engine yields.
 func (b *backend) collect(ctx context.Context, pattern string, page int, timeout time.Duration, next func([]*lockRow) error) (rows []*lockRow, more bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -77,10 +77,10 @@ func (b *backend) collect(ctx context.Context, pattern string, page int, timeout
 		}
 		late.Reset(timeout)
 		if seen[info.Key] || len(info.Holders) == 0 && info.Waiters <= 0 {
-			continue // told already, or only remembered
+			continue // a repeat, or a key that nobody holds or waits for
 		}
 		if len(rows) == page {
-			late.Stop() // what next waits for is not the engine
+			late.Stop() // next does not wait for the engine
 			if err := next(rows); errors.Is(err, errEnough) {
 				return rows, true, nil
 			} else if err != nil {
@@ -170,7 +170,7 @@ func (c *command) wait(ctx context.Context) error {
 	}
 }
 
-// waitLimit is how long -wait says to wait.
+// waitLimit returns the time of -wait. 0 means a hundred years.
 func (c *command) waitLimit() time.Duration {
 	if c.settings.patience == 0 {
 		return 100 * 365 * 24 * time.Hour

@@ -1,10 +1,10 @@
-// Command lockctl shows the locks of an engine and who holds them, waits for them, frees
-// them by force, and runs a command under one:
+// Lockctl shows the locks of an engine and who holds them, waits for them, frees them by
+// force, and runs a command under one:
 //
 //	lockctl -url redis://host:6379 ls 'orders:*'
 //
-// lockctl help prints its commands. It is a module of its own, because it has the clients
-// of all engines: a service that takes locks compiles none of them for it.
+// lockctl help prints its commands. It is a module of its own, because it imports the clients
+// of all engines. So services that use lockgen do not compile them.
 package main
 
 import (
@@ -25,7 +25,7 @@ func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 type settings struct {
 	url                         string
 	timeout, every, ttl, grace  time.Duration
-	patience                    time.Duration // of -wait
+	patience                    time.Duration // the value of -wait
 	json, yes, try, fair, write bool
 	read                        bool
 	limit, times                int
@@ -36,13 +36,13 @@ type settings struct {
 type command struct {
 	settings
 	spec           *spec
-	args           []string // the positional ones
-	program        []string // behind "--"
+	args           []string // positional arguments
+	program        []string // the arguments after "--"
 	stdin          io.Reader
 	stdout, stderr io.Writer
 }
 
-// run is main without the process.
+// run is main without os.Args, the standard files and os.Exit.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	c := &command{stdin: stdin, stdout: stdout, stderr: stderr}
 	err := c.parse(args)
@@ -69,9 +69,9 @@ func (c *command) parse(args []string) error {
 			c.spec = findSpec("help")
 			return nil
 		case err != nil && flags.Name() == "":
-			return usage("%v; only -url and -timeout may stand before the command, its own flags stand behind it (lockctl help COMMAND lists them)", err)
+			return usage("%v; only -url and -timeout may stand before the command; its own flags stand after it (lockctl help COMMAND lists them)", err)
 		case err != nil:
-			return usage("%v; lockctl help %s lists what there is", err, flags.Name())
+			return usage("%v; lockctl help %s lists the flags", err, flags.Name())
 		}
 		if args = flags.Args(); len(args) == 0 {
 			break
@@ -83,14 +83,14 @@ func (c *command) parse(args []string) error {
 			continue
 		}
 		if c.spec = findSpec(word); c.spec == nil {
-			return usage("there is no command %s; lockctl help lists those there are", word)
+			return usage("there is no command %s; lockctl help lists all commands", word)
 		}
 		flags = c.flagSet(c.spec)
 	}
 	return c.check()
 }
 
-// check says what is wrong with the number of arguments, and the values of flags.
+// check checks the number of arguments and the values of flags.
 func (c *command) check() error {
 	least, most := c.spec.least, c.spec.most
 	switch n := len(c.args); {
@@ -101,7 +101,7 @@ func (c *command) check() error {
 	case c.program != nil && !c.spec.program:
 		return usage("%s runs no command; usage: %s", c.spec.name, c.spec.usage())
 	case c.spec.program && len(c.program) == 0:
-		return usage("no command behind --; usage: %s", c.spec.usage())
+		return usage("no command after --; usage: %s", c.spec.usage())
 	case c.every < 100*time.Millisecond && c.every != 0:
 		return usage("-every %v: at least 100ms", c.every)
 	case c.timeout <= 0:
@@ -116,7 +116,7 @@ func (c *command) check() error {
 type fail struct {
 	code int
 	text string
-	err  error // or nil
+	err  error // may be nil
 }
 
 func (f *fail) Error() string { return f.text }
@@ -149,10 +149,10 @@ func (c *command) finish(err error) int {
 	}
 	code := codeOf(err)
 	if code == codeNone && c.json && c.spec.name == "show" {
-		return code // the empty output says it
+		return code // the empty output says that nobody holds the lock
 	}
 	text := err.Error()
-	if !strings.Contains(text, "\n\n") { // else it has statements, to be copied
+	if !strings.Contains(text, "\n\n") { // with an empty line it contains SQL statements to be copied
 		text = strings.NewReplacer(":\n\t", ": ", "\n\t", "; ", "\n", "; ").Replace(text)
 	}
 	fmt.Fprintf(c.stderr, "lockctl: %s\n", text)

@@ -16,21 +16,21 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// engine is what URLs of some schemes lead to.
+// engine is an engine and the schemes of its URLs.
 type engine struct {
 	schemes []string
 	example string
 	summary string
 	open    func(url string) (driver.Backend, error)
 
-	clockless bool // it tells no time: how long a lease of a record lasts, each process counts
+	clockless bool // it tells no time, so each process counts for itself how long a lease of a record lasts
 }
 
 var engines = []engine{
 	{[]string{"redis", "rediss", "unix"}, "redis://user:password@host:6379/0", "Redis (rediss: by TLS; ?cluster=true, ?master_name=NAME)", openRedis, false},
 	{[]string{"etcd", "etcds"}, "etcd://user:password@host:2379,host2:2379", "etcd (etcds: by TLS)", openEtcd, true},
 	{[]string{"consul", "consuls"}, "consul://:token@host:8500?dc=paris", "Consul (consuls: by TLS)", openConsul, true},
-	{[]string{"zk"}, "zk://user:password@host:2181,host2:2181/path", "ZooKeeper; /lockgen is the path unless given", openZooKeeper, true},
+	{[]string{"zk"}, "zk://user:password@host:2181,host2:2181/path", "ZooKeeper (the default path is /lockgen)", openZooKeeper, true},
 	{[]string{"postgres", "postgresql"}, "postgres://user:password@host:5432/database", "PostgreSQL, table lockgen_locks", openPostgres, false},
 	{[]string{"mysql"}, "mysql://user:password@host:3306/database", "MySQL and MariaDB, table lockgen_locks", openMySQL, false},
 	{[]string{"file"}, "file:/path/to/locks.db", "SQLite, table lockgen_locks", openSQLite, false},
@@ -41,13 +41,13 @@ type backend struct {
 	driver.Backend
 	driver.Inspector
 	clockless bool                       // see engine
-	processes map[string]*driver.Process // those that were asked for; nil is unknown
+	processes map[string]*driver.Process // those that were looked up; nil if the engine has none
 }
 
 // open returns the engine at the URL.
 func (c *command) open() (*backend, error) {
 	if c.url == "" {
-		return nil, usage("no URL: say where the locks are by -url or LOCKCTL_URL; lockctl help lists the schemes")
+		return nil, usage("no URL: set -url or LOCKCTL_URL to the engine of the locks; lockctl help lists the schemes")
 	}
 	scheme, _, found := strings.Cut(c.url, ":")
 	if !found {
@@ -67,22 +67,22 @@ func (c *command) open() (*backend, error) {
 			return &backend{Backend: b, Inspector: b.(driver.Inspector), clockless: e.clockless, processes: map[string]*driver.Process{}}, nil
 		}
 	}
-	return nil, usage("no engine has the scheme %q; lockctl help lists those there are", scheme)
+	return nil, usage("no engine has the scheme %q; lockctl help lists all schemes", scheme)
 }
 
-// redacted is a URL without its password, and without its options, which may have one.
+// redacted returns a URL without its password, and without its options, which may contain one.
 func redacted(text string) string {
 	if u, err := url.Parse(text); err == nil {
 		u.RawQuery = ""
 		return u.Redacted()
 	}
-	scheme, rest, _ := strings.Cut(text, "://") // of several hosts
+	scheme, rest, _ := strings.Cut(text, "://") // a URL of several hosts
 	hosts, _, _ := strings.Cut(rest[strings.LastIndexByte(rest, '@')+1:], "?")
 	return scheme + "://" + hosts
 }
 
 func openRedis(url string) (driver.Backend, error) {
-	redis.SetLogger(quiet{}) // what can't be reached is said once, by the command
+	redis.SetLogger(quiet{}) // the command itself says once that the server can't be reached
 	return redislock.Open(url), nil
 }
 
@@ -96,7 +96,7 @@ type quiet struct{}
 
 func (quiet) Printf(context.Context, string, ...any) {}
 
-// process returns who holds a lock by this owner ID, or nil if the engine does not tell.
+// process returns the process with this owner ID, or nil if the engine does not tell.
 func (b *backend) process(ctx context.Context, id string) *driver.Process {
 	noter, ok := b.Backend.(driver.Noter)
 	uuid, _, _ := strings.Cut(id, ":")
@@ -105,7 +105,7 @@ func (b *backend) process(ctx context.Context, id string) *driver.Process {
 	}
 	p, known := b.processes[uuid]
 	if !known {
-		text, _ := noter.Note(ctx, "process/"+uuid) // the lock is there, whoever it is
+		text, _ := noter.Note(ctx, "process/"+uuid) // on an error the lock is shown without its process
 		if text == "" || json.Unmarshal([]byte(text), &p) != nil {
 			p = nil
 		}
@@ -117,5 +117,5 @@ func (b *backend) process(ctx context.Context, id string) *driver.Process {
 	return p
 }
 
-// manyProcesses bounds how many processes are remembered.
+// manyProcesses bounds the processes that are remembered.
 const manyProcesses = 10_000

@@ -22,11 +22,11 @@ func openPostgres(text string) (driver.Backend, error) {
 	return openSQL("pgx", text)
 }
 
-// errURL quotes nothing of the URL, which may hold a password.
+// errURL does not quote the URL, which may contain a password.
 var errURL = errors.New("the URL can't be read; write %2F, %3F, %23, %25 and %40 for /, ?, #, % and @ in a user or a password")
 
-// checkPassword says if the user or the password in a URL, of one host or several, is not encoded, so
-// that a part of it would count as a host or as what follows.
+// checkPassword returns an error if a user or password in the URL is not percent-encoded, so
+// that a part of it would be read as a host, a path or an option. The URL may have several hosts.
 func checkPassword(text string) error {
 	_, rest, ok := strings.Cut(text, "://")
 	if !ok {
@@ -54,8 +54,8 @@ func checkPassword(text string) error {
 	return nil
 }
 
-// openMySQL opens mysql://user:password@host:3306/database?option=value, whose options are
-// those of the driver.
+// openMySQL opens mysql://user:password@host:3306/database?option=value. The options are those
+// of the driver.
 func openMySQL(text string) (driver.Backend, error) {
 	if err := checkPassword(text); err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func openMySQL(text string) (driver.Backend, error) {
 	return openSQL("mysql", c.FormatDSN())
 }
 
-// openSQLite opens file:/path/to/locks.db, which it does not make.
+// openSQLite opens file:/path/to/locks.db. It does not create the file.
 func openSQLite(text string) (driver.Backend, error) {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -94,8 +94,8 @@ func openSQLite(text string) (driver.Backend, error) {
 			return nil, err
 		}
 	}
-	if _, err := os.Stat(file); err != nil { // SQLite says only that it can't open it
-		return nil, failed(codeUnavailable, "there is no database to look into, and lockctl makes none: %v", err)
+	if _, err := os.Stat(file); err != nil { // the message of SQLite does not say why
+		return nil, failed(codeUnavailable, "there is no such database, and lockctl does not create one: %v", err)
 	}
 	join := "?"
 	if strings.Contains(text, "?") {
@@ -106,7 +106,7 @@ func openSQLite(text string) (driver.Backend, error) {
 
 func openSQL(name, source string) (driver.Backend, error) {
 	b, err := sqllock.Open(name, source)
-	if err != nil { // not a nil *Backend in an interface
+	if err != nil { // return no nil *Backend in an interface
 		return nil, err
 	}
 	return b, nil

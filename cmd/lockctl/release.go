@@ -11,7 +11,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// release frees a lock of whoever holds it.
+// release frees a lock, whoever holds it.
 func (c *command) release(ctx context.Context) error {
 	b, err := c.open()
 	if err != nil {
@@ -44,7 +44,7 @@ func (c *command) release(ctx context.Context) error {
 	return nil
 }
 
-// confirmed asks whether to free the lock of those who hold it.
+// confirmed names the holders, and asks whether to free the lock.
 func (c *command) confirmed(r *lockRow) bool {
 	for _, h := range r.Holders {
 		fmt.Fprintf(c.stderr, "%s is held by %s.\n", printable(r.Key), h.sentence())

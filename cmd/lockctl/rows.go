@@ -19,7 +19,7 @@ type lockRow struct {
 	Key     string      `json:"key"`
 	Kind    string      `json:"kind"`
 	Holders []holderRow `json:"holders"`
-	Waiters *int        `json:"waiters,omitempty"` // nil: the engine does not tell
+	Waiters *int        `json:"waiters,omitempty"` // nil if the engine does not tell
 }
 
 type holderRow struct {
@@ -32,12 +32,12 @@ type holderRow struct {
 	Service string     `json:"service,omitempty"`
 	Version string     `json:"version,omitempty"`
 	Since   *time.Time `json:"since,omitempty"`
-	TTL     int64      `json:"ttlMillis,omitempty"` // left
+	TTL     int64      `json:"ttlMillis,omitempty"` // the time that is left
 	Token   uint64     `json:"token,omitempty"`
-	atMost  bool       // TTL counts from when this process saw the lease first: it may be over
+	atMost  bool       // TTL counts from when this process first saw the lease, so the lease may be over
 }
 
-// row adds to what the engine says of a lock which processes its holders are.
+// row makes a lockRow of what the engine tells about a lock, and adds the processes of its holders.
 func (b *backend) row(ctx context.Context, info *driver.LockInfo) *lockRow {
 	r := &lockRow{Key: info.Key, Kind: kindName(info.Kind), Holders: []holderRow{}}
 	if info.Waiters >= 0 {
@@ -64,7 +64,7 @@ func (b *backend) row(ctx context.Context, info *driver.LockInfo) *lockRow {
 	return r
 }
 
-// kindName is how a kind is called.
+// kindName returns the name of a kind.
 func kindName(k driver.Kind) string {
 	switch k {
 	case 0:
@@ -77,7 +77,7 @@ func kindName(k driver.Kind) string {
 
 var columns = []string{"KEY", "KIND", "CLIENT", "HOLDER", "HOST", "PID", "SERVICE", "SINCE", "TTL", "WAITERS", "TOKEN"}
 
-// cells are the lines of the table for r: one for each holder.
+// cells returns the lines of the table for r, one for each holder.
 func (r *lockRow) cells() (lines [][]string) {
 	waiters := "-"
 	if r.Waiters != nil {
@@ -103,7 +103,7 @@ func (r *lockRow) cells() (lines [][]string) {
 	return lines
 }
 
-// who is the shortest that tells a holder: its name, or its ID.
+// who returns the name of a holder, or else its ID.
 func (h *holderRow) who() string { return cmp.Or(h.Name, h.ID, "-") }
 
 func (h *holderRow) since() string {
@@ -120,7 +120,7 @@ func (h *holderRow) left() string {
 	return (time.Duration(h.TTL) * time.Millisecond).Round(100 * time.Millisecond).String()
 }
 
-// ttl is what the table has of left.
+// ttl returns left for the table, with "<" if it is an upper bound.
 func (h *holderRow) ttl() string {
 	if h.atMost && h.TTL > 0 {
 		return "<" + h.left()
@@ -128,7 +128,7 @@ func (h *holderRow) ttl() string {
 	return h.left()
 }
 
-// sentence names a holder in words.
+// sentence describes a holder in words.
 func (h *holderRow) sentence() string {
 	var b strings.Builder
 	switch {
@@ -154,7 +154,7 @@ func (h *holderRow) sentence() string {
 	}
 	switch {
 	case h.atMost:
-		b.WriteString(", for at most " + h.left() + " more unless it is renewed; it may be over already, which this engine does not tell")
+		b.WriteString(", for at most " + h.left() + " more unless it is renewed; this engine does not tell whether it is over already")
 	case h.TTL > 0:
 		b.WriteString(", for " + h.left() + " more unless it is renewed")
 	}
@@ -170,7 +170,7 @@ func number(n uint64) string {
 	return strconv.FormatUint(n, 10)
 }
 
-// table prints rows under the names of the columns.
+// table prints rows, and above them the names of the columns if heading is set.
 func table(w io.Writer, rows []*lockRow, heading bool) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	if heading {
@@ -187,7 +187,7 @@ func table(w io.Writer, rows []*lockRow, heading bool) error {
 	return t.Flush()
 }
 
-// printable quotes what would spoil a line, or a terminal.
+// printable quotes text that would spoil a line of the table, or the terminal.
 func printable(s string) string {
 	for _, r := range s {
 		if r == ' ' || !strconv.IsPrint(r) {
@@ -197,7 +197,7 @@ func printable(s string) string {
 	return s
 }
 
-// objects prints rows as JSON, a line for each.
+// objects prints rows as JSON, one per line.
 func objects(w io.Writer, rows []*lockRow) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)

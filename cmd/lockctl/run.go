@@ -38,7 +38,7 @@ func (c *command) runProgram(ctx context.Context) error {
 	under, held, err := c.acquire(bounded, locker, p, key, signals)
 	late.Stop()
 	if cause := context.Cause(bounded); cause != nil {
-		held.Release(&err) // it came as the time was over
+		held.Release(&err) // the grant came when the time was over
 		err = errors.Join(cause, err)
 	}
 	if err != nil {
@@ -47,7 +47,7 @@ func (c *command) runProgram(ctx context.Context) error {
 	err = c.execute(under, path, key, signals)
 	then := "it was ended"
 	if under.Err() == nil {
-		then = "it had ended by itself when that was found"
+		then = "it had ended before the loss was found"
 	}
 	var lost error
 	held.Release(&lost)
@@ -57,7 +57,7 @@ func (c *command) runProgram(ctx context.Context) error {
 	return err
 }
 
-// answer stops a timer when the engine has granted the lock, or has said that another holds it.
+// answer stops a timer when the engine has granted the lock or has said that another holds it.
 type answer struct{ late *time.Timer }
 
 // Observe implements [lock.Observer].
@@ -67,16 +67,16 @@ func (a answer) Observe(_ context.Context, e lock.Event) {
 	}
 }
 
-// close gives back what l has, and says if a lock was taken and may be left.
+// close closes l, and prints a message if a lock was taken and could not be released.
 func (c *command) close(ctx context.Context, l *lock.Locker, taken bool) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	if err := l.Close(ctx); err != nil && taken {
-		fmt.Fprintf(c.stderr, "lockctl: the lock was not given back, and lasts until its lease of %v is over: %v\n", c.ttl, err)
+		fmt.Fprintf(c.stderr, "lockctl: the lock could not be released, and stays until its lease of %v is over: %v\n", c.ttl, err)
 	}
 }
 
-// acquire takes the lock, unless a signal ends that.
+// acquire takes the lock, unless a signal ends the wait.
 func (c *command) acquire(ctx context.Context, l *lock.Locker, p *lock.Policy, key string, signals <-chan os.Signal) (context.Context, *lock.Hold, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	got, heard := make(chan struct{}), make(chan struct{})
@@ -95,7 +95,7 @@ func (c *command) acquire(ctx context.Context, l *lock.Locker, p *lock.Policy, k
 	}()
 	under, held, err := l.Acquire(ctx, p, key)
 	close(got)
-	<-heard // from here on signals are for the command
+	<-heard // from now on signals go to the command
 	if cause, ok := errors.AsType[exitStatus](context.Cause(ctx)); ok {
 		if err == nil {
 			held.Release(nil)
@@ -105,8 +105,8 @@ func (c *command) acquire(ctx context.Context, l *lock.Locker, p *lock.Policy, k
 	return under, held, err
 }
 
-// execute runs the command until it has ended, with all that it has started. ctx ends with
-// the lock.
+// execute runs the command until it and all processes that it has started have ended. ctx
+// ends with the lock.
 func (c *command) execute(ctx context.Context, path, key string, signals <-chan os.Signal) error {
 	token, _ := lock.Token(ctx)
 	cmd := &exec.Cmd{Path: path, Args: c.program, Stdin: c.stdin, Stdout: c.stdout, Stderr: c.stderr}
@@ -127,14 +127,14 @@ func (c *command) execute(ctx context.Context, path, key string, signals <-chan 
 			g.finish()
 			return exitOf(err)
 		case err := <-ended:
-			g.end(c.grace) // what it has left runs without the lock
+			g.end(c.grace) // no process may go on without the lock
 			g.finish()
 			return exitOf(err)
 		}
 	}
 }
 
-// exitOf is how a command that was run makes this one exit.
+// exitOf returns the exit status of lockctl for that of the command.
 func exitOf(err error) error {
 	var exit *exec.ExitError
 	switch {
@@ -157,5 +157,5 @@ func noProgram(err error) error {
 	return failed(codeNoStart-runCode, "%v", err)
 }
 
-// groupPoll is how often is looked whether a group of processes has ended.
+// groupPoll is how often to check whether a group of processes has ended.
 const groupPoll = 10 * time.Millisecond

@@ -66,5 +66,5 @@ func TestRunDoesNotGiveBack(t *testing.T) {
 	pid, _, _ = strings.Cut(pid, "\r\n")
 	said, status := ran("-url", "redis://"+server.Addr(), "-timeout", "3s", "run", "k", "--", "sh", "-c", "kill -STOP "+pid+"; exit 7")
 	assert.Equal(t, 7, status)
-	assert.Contains(t, said, "was not given back")
+	assert.Contains(t, said, "could not be released")
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// spec is one command. From specs come the parser, the help, the manual page and the
-// completion.
+// spec describes one command. The parser, the help, the manual page and the completion are
+// made from the specs.
 type spec struct {
 	name        string
 	args        string // for the help
@@ -50,19 +50,19 @@ func count(at func(*settings) *int, unset int) func(*settings, *flag.FlagSet, st
 
 // common are the flags of all commands.
 var common = []flagSpec{
-	{"url", "URL", "where the locks are; $LOCKCTL_URL unless given", text(func(s *settings) *string { return &s.url })},
-	{"timeout", "5s", "how long to wait for an answer of the engine", lasts(func(s *settings) *time.Duration { return &s.timeout }, 5*time.Second)},
+	{"url", "URL", "the engine of the locks (default $LOCKCTL_URL)", text(func(s *settings) *string { return &s.url })},
+	{"timeout", "5s", "how long to wait for an answer from the engine", lasts(func(s *settings) *time.Duration { return &s.timeout }, 5*time.Second)},
 }
 
 var (
-	jsonFlag  = flagSpec{"json", "", "print JSON, an object a line", on(func(s *settings) *bool { return &s.json })}
+	jsonFlag  = flagSpec{"json", "", "print JSON, one object per line", on(func(s *settings) *bool { return &s.json })}
 	everyFlag = flagSpec{"every", "1s", "how often to ask", lasts(func(s *settings) *time.Duration { return &s.every }, time.Second)}
-	timesFlag = flagSpec{"n", "0", "how many times to ask; 0 is until it is interrupted", count(func(s *settings) *int { return &s.times }, 0)}
-	limitFlag = flagSpec{"limit", "1000", "print so many locks, sorted by key; 0 prints all, in the engine's order", count(func(s *settings) *int { return &s.limit }, 1000)}
-	waitFlag  = flagSpec{"wait", "0s", "give up after so long; 0 waits for as long as it takes", lasts(func(s *settings) *time.Duration { return &s.patience }, 0)}
+	timesFlag = flagSpec{"n", "0", "how many times to ask; 0 asks until it is interrupted", count(func(s *settings) *int { return &s.times }, 0)}
+	limitFlag = flagSpec{"limit", "1000", "the most locks to print, sorted by key; 0 prints all, in the engine's order", count(func(s *settings) *int { return &s.limit }, 1000)}
+	waitFlag  = flagSpec{"wait", "0s", "how long to wait before giving up; 0 never gives up", lasts(func(s *settings) *time.Duration { return &s.patience }, 0)}
 )
 
-// specs is filled in by init because help prints it.
+// init fills in specs, because help prints it.
 var specs []spec
 
 func init() {
@@ -75,13 +75,13 @@ func init() {
 			flags: []flagSpec{waitFlag, everyFlag}, run: (*command).wait},
 		{name: "watch", args: "[PATTERN]", most: 1, summary: "print who takes and frees locks", about: watchAbout,
 			flags: []flagSpec{jsonFlag, everyFlag, timesFlag}, run: (*command).watch},
-		{name: "top", args: "[PATTERN]", most: 1, summary: "show what most wait for, live", about: topAbout, flags: []flagSpec{
+		{name: "top", args: "[PATTERN]", most: 1, summary: "show the locks with the most waiters, live", about: topAbout, flags: []flagSpec{
 			everyFlag, timesFlag,
-			{"limit", "30", "show so many locks", count(func(s *settings) *int { return &s.limit }, 30)},
+			{"limit", "30", "the most locks to show", count(func(s *settings) *int { return &s.limit }, 30)},
 		}, run: (*command).top},
 		{name: "release", args: "KEY", least: 1, most: 1, summary: "free a lock by force", about: releaseAbout, flags: []flagSpec{
 			{"yes", "", "do not ask", on(func(s *settings) *bool { return &s.yes })},
-			{"id", "ID", "free it of this holder only", text(func(s *settings) *string { return &s.id })},
+			{"id", "ID", "free the lock only if this holder has it", text(func(s *settings) *string { return &s.id })},
 		}, run: (*command).release},
 		{name: "run", args: "KEY -- COMMAND [ARGUMENT...]", least: 1, most: 1, program: true, summary: "run a command under a lock", about: runAbout, flags: []flagSpec{
 			{"ttl", "30s", "length of the lease, which is renewed as long as the command runs", lasts(func(s *settings) *time.Duration { return &s.ttl }, 30*time.Second)},
@@ -90,9 +90,9 @@ func init() {
 			{"read", "", "take the shared side of a read-write lock", on(func(s *settings) *bool { return &s.read })},
 			{"write", "", "take the exclusive side of a read-write lock", on(func(s *settings) *bool { return &s.write })},
 			{"fair", "", "first come, first served, over all processes", on(func(s *settings) *bool { return &s.fair })},
-			{"grace", "2s", "how long what is to end has between SIGTERM and SIGKILL", lasts(func(s *settings) *time.Duration { return &s.grace }, 2*time.Second)},
+			{"grace", "2s", "the time between SIGTERM and SIGKILL", lasts(func(s *settings) *time.Duration { return &s.grace }, 2*time.Second)},
 		}, run: (*command).runProgram},
-		{name: "completion", summary: "print what makes bash complete: source <(lockctl completion)", run: (*command).completion},
+		{name: "completion", summary: "print a completion script for bash: source <(lockctl completion)", run: (*command).completion},
 		{name: "man", summary: "print this as a manual page", run: (*command).man},
 		{name: "help", args: "[COMMAND]", most: 1, summary: "print this, or the help of a command", run: (*command).help},
 	}
@@ -107,8 +107,8 @@ func findSpec(name string) *spec {
 	return nil
 }
 
-// flagSet is the parser of the flags of a command; nil is before it. What was read already
-// stays.
+// flagSet returns the parser of a command's flags. With nil it parses the flags before the
+// command. Values that were read earlier stay.
 func (c *command) flagSet(s *spec) *flag.FlagSet {
 	name, all := "", common
 	if s != nil {
@@ -129,7 +129,7 @@ type discard struct{}
 
 func (discard) Write(p []byte) (int, error) { return len(p), nil }
 
-// usage is how the command is called.
+// usage returns how the command is called.
 func (s *spec) usage() string {
 	flags := ""
 	if len(s.flags) > 0 {

@@ -15,13 +15,13 @@ import (
 
 // snapshot returns the locks that match the pattern, by key: 10,000 at most.
 func (c *command) snapshot(ctx context.Context, b *backend) (map[string]*lockRow, error) {
-	clear(b.processes) // some of which have registered since
+	clear(b.processes) // some may have registered meanwhile
 	rows, more, err := b.collect(ctx, c.pattern(), manyLocks, c.timeout, func([]*lockRow) error { return errEnough })
 	if err != nil {
 		return nil, c.reached(err)
 	}
 	if more {
-		return nil, usage("more than %d locks match; say which by a pattern", manyLocks)
+		return nil, usage("more than %d locks match; name fewer by a pattern", manyLocks)
 	}
 	all := map[string]*lockRow{}
 	for _, r := range rows {
@@ -32,8 +32,7 @@ func (c *command) snapshot(ctx context.Context, b *backend) (map[string]*lockRow
 
 const manyLocks = 10_000
 
-// repeated calls show with the locks again and again, as -every and -n say, until it is
-// interrupted.
+// repeated calls show with the locks every -every, -n times or until it is interrupted.
 func (c *command) repeated(ctx context.Context, show func(all map[string]*lockRow) error) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	defer stop()
@@ -84,7 +83,7 @@ func (c *command) watch(ctx context.Context) error {
 	})
 }
 
-// changes returns what has become of locks, in the order of their keys, first who left.
+// changes returns the changes by key. Those of a key begin with the holders that freed it.
 func changes(before, after map[string]*lockRow) (all []change) {
 	keys := maps.Clone(before)
 	if keys == nil {
@@ -126,7 +125,7 @@ func (c *command) printChange(ch change) error {
 	return err
 }
 
-// top shows the locks that most wait for, and draws the screen anew each time.
+// top shows the locks with the most waiters, and redraws the screen each time.
 func (c *command) top(ctx context.Context) error {
 	return c.repeated(ctx, func(all map[string]*lockRow) error {
 		rows := slices.SortedFunc(maps.Values(all), byWaiters)
@@ -147,7 +146,7 @@ func (c *command) top(ctx context.Context) error {
 		if n := len(rows) - len(shown); n > 0 {
 			fmt.Fprintf(&b, "and %d more\n", n)
 		}
-		_, err := fmt.Fprint(c.stdout, b.String()) // at once, so that it does not flicker
+		_, err := fmt.Fprint(c.stdout, b.String()) // in one write, so that it does not flicker
 		return err
 	})
 }
@@ -159,7 +158,7 @@ func (r *lockRow) waiting() int {
 	return *r.Waiters
 }
 
-// byWaiters puts first what most wait for, and then what has been held for longest.
+// byWaiters sorts locks by their number of waiters, and then by how long they have been held.
 func byWaiters(a, b *lockRow) int {
 	since := func(r *lockRow) time.Time {
 		for _, h := range r.Holders {

@@ -12,11 +12,11 @@ import (
 	"github.com/lockgen/lockgen/lockcheck/module"
 )
 
-const baselineHead = `# What lockgen vet found when this file was written. -baseline leaves it out of the report.
-# One finding a line: its ID, which stays the same when lines move, the check, the file, the message.
+const baselineHead = `# The findings of lockgen vet when this file was written. -baseline does not report them.
+# One finding per line: its ID, which stays the same when lines move, the check, the file, the message.
 `
 
-// baselinePath is the file of -baseline: relative to where the command runs.
+// baselinePath returns the path of the -baseline file, which is relative to c.dir.
 func (c *command) baselinePath() string {
 	if filepath.IsAbs(c.baseline) {
 		return c.baseline
@@ -24,8 +24,9 @@ func (c *command) baselinePath() string {
 	return filepath.Join(c.dir, c.baseline)
 }
 
-// leaveOut removes from the result what the baseline has, and says how much of it is no
-// longer found. With -write it writes the baseline instead, and nothing is left.
+// leaveOut removes from the result the findings that the baseline lists, and says how many
+// of these are no longer found. With -write it writes the baseline instead, and removes all
+// findings.
 func (c *command) leaveOut(res *module.Result) error {
 	if c.baseline == "" {
 		return nil
@@ -47,7 +48,7 @@ func (c *command) leaveOut(res *module.Result) error {
 		}
 		id, _, ok := strings.Cut(line, "\t")
 		if !ok || len(id) != 12 {
-			return fmt.Errorf("%s:%d:1: no finding: want an ID, a check, a file and a message, parted by tabs; write the file again by -write", c.baseline, i+1)
+			return fmt.Errorf("%s:%d:1: no finding: want an ID, a check, a file and a message, separated by tabs; write the file again by -write", c.baseline, i+1)
 		}
 		known[id] = false
 	}

@@ -8,7 +8,7 @@ import (
 
 var shells = []string{"bash", "zsh", "fish"}
 
-// completion prints what makes a shell complete commands and flags.
+// completion prints a script that makes a shell complete commands and flags.
 func (c *command) completion(context.Context) int {
 	if len(c.args) != 1 {
 		return c.fail(fmt.Errorf("completion takes one of %s", strings.Join(shells, ", ")))
@@ -26,7 +26,7 @@ func (c *command) completion(context.Context) int {
 	return fine
 }
 
-// completions are the words that can follow a command.
+// completions returns the words that can follow a command.
 func (s *spec) completions() []string {
 	var words []string
 	for _, f := range s.flags {

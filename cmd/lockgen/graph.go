@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-const graphAbout = `Graph draws the locks of the packages: each key with the methods that lock it, and
-an arrow to each lock that is taken while it is held. Orders that contradict each
-other are red; a dotted line joins the locks that one method has together. A box links
-to its directive. It needs code that compiles.
+const graphAbout = `Graph draws the locks of the packages: a box for each key with the methods that lock
+it, and an arrow from the key to each lock that is taken while it is held. Orders that
+contradict each other are red. A dotted line joins the locks that one method takes
+together. Each box links to its directive. Graph needs code that compiles.
 
 	lockgen graph -format svg ./... >locks.svg
 `
@@ -44,5 +44,5 @@ func (c *command) graph(ctx context.Context) int {
 	return code
 }
 
-// graphLink is path as it stands in a link.
+// graphLink returns path as it is written in a link.
 func (c *command) graphLink(path string) string { return filepath.ToSlash(c.relative(path)) }

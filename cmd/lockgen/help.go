@@ -12,57 +12,63 @@ a distributed lock.
 	//lock:key="seckill:voucher:<id>" ttl=60s reentrant
 	func (s *SeckillService) CreateVoucherOrder(ctx context.Context, id int64) error
 
-What can be annotated is a method, a method of an interface, or a function. Code
-of some builds only, and tests, get files of their own: lock_gen_linux.go,
+A method, a method of an interface or a function can be annotated. Code under a
+build constraint, and code of tests, gets a file of its own: lock_gen_linux.go,
 lock_gen_test.go.
 
-Items of a directive, parted by spaces:
+Items of a directive, separated by spaces:
 	key="…"         literal text and <placeholder>s: parameters, the receiver,
 	                their fields and methods without arguments; required
-	ttl=60s         lease length, 30s unless given, renewed until the method returns
+	ttl=60s         length of the lease, 30s by default; it is renewed until the method
+	                returns
 	reentrant       a nested call under the same ctx enters at once
-	wait=2s, try    how long to queue; unset: until ctx ends
-	renew=off       the lease is fixed
-	max=10m         renew no longer than this
+	wait=2s         how long to queue; unset: until ctx ends
+	try             do not queue
+	renew=off       the lease is fixed, and ctx ends with it
+	max=10m         renewals stop after 10 minutes
 	read, write     the shared and the exclusive side of a read-write lock
 	fair            first come, first served, over all goroutines of all processes
-	permits=3       a semaphore; weight=2: a hold takes two of the permits
-	queue=100       how many may wait in a process; the next gets ErrBusy at once
-	delay=5s        a lock that was lost stays closed so long after its ttl
-	atleast=10s     held so long at the least; the call returns before, if it is done
-	sticky=2s       the lease stays with the process so long after the release, unless another asks
-	skip            no error where another holds the lock: nothing runs
-	fallback=Name   the method, or function, that runs there instead, without a lock
-	once="<day>"    a job that runs once for each such tick, in whatever process
-	leader          the method runs in one process, for as long as that leads
-	merge=64        Buy(ctx, …, reqs) gets BuyOne(ctx, …, req): waiting calls share a lock
+	permits=3       a semaphore: at most 3 holders at once
+	weight=2        how many of the permits a hold takes
+	queue=100       how many calls of a process may wait; the next gets ErrBusy at once
+	delay=5s        a lock that was lost stays closed for 5s after its ttl
+	atleast=10s     the lock is held for at least 10s; the call may return earlier
+	sticky=2s       the process keeps the lease for 2s after the release, unless
+	                another process waits
+	skip            if another holds the lock, nothing runs, and the error is nil
+	fallback=Name   if another holds the lock, this method or function runs, unlocked
+	once="<day>"    a job that runs once for each tick, in the process that comes first
+	leader          the method runs in one process, as long as that process leads
+	merge=64        Buy(ctx, …, reqs) gets BuyOne(ctx, …, req): calls that wait for one
+	                key share one lock and one call of Buy
 	backend=name    one of the Locker's named backends
 
-Packages are named as for the go command; none is the one in this directory. A build
-system without it names files and export data: -files, and docs/bazel.md.
+Packages are named as for the go command; the default is the package in this directory.
+A build system that runs no go command passes files and export data: see -files and
+docs/bazel.md.
 `
 
-const listAbout = `List prints the key, method, position, ttl, kind and backend of every lock. All other
-items of its directive stand beside the kind; JSON has each under its own name.
+const listAbout = `List prints the key, method, position, ttl, kind and backend of every lock. The column
+KIND also has all other items of the directive. JSON has a field for each item.
 `
 
-const explainAbout = `Explain says which methods can lock a key, and with which values of its
-placeholders. It reads directives only, no types: an integer's placeholder
-matches any text. Exit status 1 means that none can.
+const explainAbout = `Explain says which methods can lock a key, and with which values of their
+placeholders. It reads directives only, not types: the placeholder of an
+integer matches any text. Exit status 1 means that no method can lock the key.
 `
 
-const vetAbout = `Vet runs the checks of lockcheck over the packages, and those between packages over
-all of them together. It needs code that compiles, and leaves tests alone. What is
-known of a package is kept, in the folder that LOCKGENCACHE names or lockgen in the
-user's cache, so that a run looks at what has changed and at what imports it. The same
-checks run as: go vet -vettool=$(go tool -n lockgen) ./...
+const vetAbout = `Vet runs the checks of lockcheck over each package, and over all packages together. It
+needs code that compiles, and does not check tests. It keeps what it knows of each
+package in a cache: a later run checks only the packages that have changed and those that
+import them. LOCKGENCACHE names the folder of the cache; off turns it off. The same checks
+run as: go vet -vettool=$(go tool -n lockgen) ./...
 
-A comment silences a check on its line and the next, and says why:
+A comment silences a check on its own line and on the next line. It gives the reason:
 
 	//lockcheck:ignore bypass the migration runs alone
 
-A baseline lets a code base begin that has findings: what it lists is not reported, and
-only what is new fails. Its IDs stay the same when lines move.
+A baseline is for code that has findings already: findings that it lists are not reported,
+so only new ones fail. It names them by IDs that stay the same when lines move.
 
 	lockgen vet -baseline lockgen.baseline -write ./...
 	lockgen vet -baseline lockgen.baseline ./...
@@ -80,11 +86,11 @@ const manAbout = `Man prints this as a manual page:
 	lockgen man >/usr/local/share/man/man1/lockgen.1
 `
 
-const exitCodes = `0 fine, 1 stale or a mistake in a directive, 2 a wrong command line
-or packages that can't be loaded.
+const exitCodes = `0 fine, 1 a stale file or a mistake in a directive, 2 a wrong
+command line or packages that can't be loaded.
 `
 
-// help is the text of -h.
+// help returns the text of -h.
 func help(s *spec) string {
 	var b strings.Builder
 	if s.about != "" {
@@ -113,10 +119,10 @@ func help(s *spec) string {
 	return b.String()
 }
 
-// shown is the flag with its value, as help shows it.
+// shown returns the flag with its value, as help shows it.
 func (f flagSpec) shown() string { return strings.TrimSpace("-" + f.name + " " + f.value) }
 
-// usage is how the command is called.
+// usage returns how the command is called.
 func (s *spec) usage() string {
 	return strings.TrimSpace("lockgen " + strings.TrimSpace(s.name+" "+bracketed(s.flags)+s.args))
 }

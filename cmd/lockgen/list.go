@@ -44,7 +44,7 @@ func (c *command) list(ctx context.Context) int {
 	return code
 }
 
-// locks reads the directives and reports what is wrong with some.
+// locks reads the directives, and reports the mistakes in them.
 func (c *command) locks(ctx context.Context, patterns []string) ([]generator.Lock, int) {
 	locks, wrong, err := generator.List(ctx, c.options(patterns))
 	c.printDiagnostics(wrong)
@@ -57,7 +57,7 @@ func (c *command) locks(ctx context.Context, patterns []string) ([]generator.Loc
 	return locks, fine
 }
 
-// row is a lock in the columns of the table.
+// row returns the columns of a lock in the table.
 func (c *command) row(l generator.Lock) []string {
 	return []string{
 		l.Key, l.Method, fmt.Sprintf("%s:%d:%d", c.relative(l.File), l.Line, l.Column),
@@ -139,7 +139,7 @@ func (c *command) explain(ctx context.Context) int {
 	}
 	patterns := c.args[1:]
 	if len(patterns) == 0 {
-		patterns = []string{"./..."} // who asks rarely knows the package
+		patterns = []string{"./..."} // the user rarely knows the package of a key
 	}
 	locks, code := c.locks(ctx, patterns)
 	if code == unusual {
@@ -175,7 +175,7 @@ func (c *command) explain(ctx context.Context) int {
 
 func printIndented(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false) // <id> is to be read
+	enc.SetEscapeHTML(false) // keep <id> readable
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)
 }

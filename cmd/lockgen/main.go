@@ -5,13 +5,13 @@ import (
 	"os"
 	"runtime/debug"
 
-	// What is generated imports it, so that go mod vendor has to bring it with the
-	// tool: before the first run nothing else asks for it.
+	// Generated code imports this package. Before the first run no code of a user does, so
+	// go mod vendor copies it only because the tool imports it.
 	_ "github.com/lockgen/lockgen/runtime"
 )
 
 func main() {
 	serveVet(os.Args[1:])
-	debug.SetGCPercent(400) // a run is short: rather memory than time
+	debug.SetGCPercent(400) // a run is short: trade memory for time
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }

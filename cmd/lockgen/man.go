@@ -39,7 +39,7 @@ func manPage() string {
 	return b.String()
 }
 
-// manText is paragraphs of the help in roff: what is indented stays as it is.
+// manText turns paragraphs of the help into roff. Indented lines stay as they are.
 func manText(text string) string {
 	var b strings.Builder
 	verbatim := false

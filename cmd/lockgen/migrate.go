@@ -11,24 +11,24 @@ import (
 const migrateAbout = `Migrate rewrites code that calls annotated methods and functions without their lock, after
 lockgen has written the wrappers. It prints the change as a unified diff, and writes it
 with -w. Variables, fields, parameters and results of type *T become *TWithLock if an
-annotated method is called through them, or if they are given such a value. Where a *T goes
-to one of them, or becomes an interface that has an annotated method, it is wrapped:
+annotated method is called through them, or if such a value is assigned to them. A *T that is
+assigned to one of them, or to an interface that has an annotated method, is wrapped:
 
 	svc := NewServiceWithLock(NewService(db), locker)
 
-The Locker is the one in scope: a variable, a field of the receiver, a variable of the
-package; in tests else a Locker in memory. -locker names another, with the import path in
-front if the file may have to import it:
+The Locker is the one in scope: a variable, a field of the receiver or a variable of the
+package. In tests, if there is none in scope, it is a Locker in memory. -locker names another
+one, with its import path in front if files may have to import it:
 
 	lockgen migrate -locker example.com/shop/app.Locker ./...
 
-Calls in tests stay; tests are changed only where they would not compile any more. What is
-not rewritten is reported, with the reason. The code, with its tests, compiles before and
-after: what would not is left as it is. Files that other build tags choose are not seen.
-Exit status 1 means that something was left as it is.
+Calls in tests stay: tests are changed only where they would not compile any more. Each call
+that is not rewritten is reported with the reason. The code and its tests must compile, and
+still compile afterwards: a change that would break them is not made. Files under other build
+tags are not read. Exit status 1 means that something was left as it is.
 `
 
-// migrate prints or writes what makes the packages call the wrappers.
+// migrate prints or writes the edits that make the packages call the wrappers.
 func (c *command) migrate(ctx context.Context) int {
 	opts := migrate.Options{Dir: c.dir, Patterns: c.args, BuildFlags: c.buildFlags(), Locker: c.locker}
 	progress := newProgress(c.stderr)

@@ -11,7 +11,7 @@ import (
 // patience is how long a run may take before it says what it is doing.
 const patience = time.Second
 
-// progress tells on a terminal what a slow run is doing; elsewhere nothing.
+// progress tells what a slow run is doing. It prints only to a terminal.
 type progress struct {
 	w io.Writer
 

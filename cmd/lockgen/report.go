@@ -10,14 +10,13 @@ import (
 	"github.com/lockgen/lockgen/generator"
 )
 
-// printDiff prints what becomes of a file. Its name has slashes, as what applies a diff wants.
+// printDiff prints the change of a file. The name has slashes, as tools that apply diffs expect.
 func (c *command) printDiff(name string, before, after []byte) {
 	name = filepath.ToSlash(name)
 	c.stdout.Write(diff.Diff(name, before, name, after))
 }
 
-// printText reports to a person. Of the files that should have changed, failed could
-// not be written.
+// printText reports to a person. failed is the number of files that could not be written.
 func (c *command) printText(res *generator.Result, changed []generator.File, failed int) {
 	c.printDiagnostics(res.Diagnostics)
 	for _, d := range res.Warnings {
@@ -37,7 +36,7 @@ func (c *command) printText(res *generator.Result, changed []generator.File, fai
 		}
 	}
 	if c.check && len(changed) > 0 {
-		if c.files != "" { // what calls lockgen has names for it
+		if c.files != "" { // the build system knows how it calls lockgen
 			fmt.Fprintln(c.stderr, "run it without -check")
 		} else {
 			fmt.Fprintf(c.stderr, "run: go tool lockgen %s\n", strings.Join(c.packages(), " "))
@@ -78,7 +77,7 @@ func (c *command) packages() []string {
 	return c.args
 }
 
-// relative is path as seen from the current directory.
+// relative returns path as seen from c.dir.
 func (c *command) relative(path string) string {
 	if rel, err := filepath.Rel(c.dir, path); err == nil {
 		return rel
@@ -101,7 +100,7 @@ type jsonDiagnostic struct {
 	Hint    string `json:"hint,omitempty"`
 }
 
-// printJSON reports to a tool. failed says why a file could not be written, by path.
+// printJSON reports to a tool. failed says why files could not be written, by path.
 func (c *command) printJSON(res *generator.Result, failed map[string]error) error {
 	out := struct {
 		Packages    int              `json:"packages"`

@@ -18,8 +18,8 @@ import (
 // Exit codes.
 const (
 	fine    = 0
-	stale   = 1 // or diagnosed, or nothing explains a key
-	unusual = 2 // the command line, or the packages could not be loaded
+	stale   = 1 // a stale file, a mistake in a directive, a finding, or no lock for a key
+	unusual = 2 // a wrong command line, or packages that can't be loaded
 )
 
 // command is one run of lockgen.
@@ -27,11 +27,11 @@ type command struct {
 	settings
 	spec           *spec
 	args           []string
-	dir            string // absolute: where it runs
+	dir            string // where it runs, absolute
 	stdout, stderr io.Writer
 }
 
-// run is main without the process.
+// run is main without os.Args, os.Stdout and os.Exit.
 func run(args []string, stdout, stderr io.Writer) int {
 	c := &command{stdout: stdout, stderr: stderr}
 	if code, done := c.parse(args); done {
@@ -60,7 +60,7 @@ func (c *command) parse(args []string) (code int, done bool) {
 	}
 	flags := c.flagSet(c.spec)
 	flags.SetOutput(c.stderr)
-	flags.Usage = func() {} // said below, where it is known whether help was asked for
+	flags.Usage = func() {} // the code below prints the help or an error
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		fmt.Fprint(c.stdout, help(c.spec))
@@ -77,7 +77,7 @@ func (c *command) parse(args []string) (code int, done bool) {
 	return fine, false
 }
 
-// problem says what is wrong with flags and arguments that are each fine.
+// problem says why flags and arguments can't be used together, or returns "".
 func (c *command) problem() string {
 	switch {
 	case c.diff && c.json:
@@ -103,8 +103,8 @@ func (c *command) fail(err error) int {
 	return unusual
 }
 
-// buildFlags are what the go command gets. With a space between two tags it takes a comma
-// for part of a tag.
+// buildFlags returns the flags for the go command. Tags may be separated by commas or spaces;
+// the go command gets commas, because with a space it takes a comma for part of a tag.
 func (c *command) buildFlags() []string {
 	tags := strings.FieldsFunc(c.tags, func(r rune) bool { return r == ',' || r == ' ' })
 	if len(tags) == 0 {
@@ -121,7 +121,7 @@ func (c *command) options(patterns []string) generator.Options {
 	return opts
 }
 
-// generate is lockgen without a command's name.
+// generate runs lockgen without a command.
 func (c *command) generate(ctx context.Context) int {
 	switch {
 	case c.version:
@@ -137,13 +137,13 @@ func (c *command) generate(ctx context.Context) int {
 	return c.finish(res)
 }
 
-// isWord reports whether an argument has letters alone, as a command's name has.
+// isWord reports whether an argument consists of lower-case letters, like the name of a command.
 func isWord(arg string) bool {
 	return arg != "" && strings.Trim(arg, "abcdefghijklmnopqrstuvwxyz") == ""
 }
 
-// broken reports why nothing could be generated, and before that the mistakes in
-// directives that were found all the same: res may be nil.
+// broken reports why nothing could be generated. Before that it reports the mistakes in
+// directives that were found. res may be nil.
 func (c *command) broken(res *generator.Result, err error) int {
 	if res != nil && len(res.Diagnostics) > 0 {
 		if !c.json {
@@ -152,7 +152,7 @@ func (c *command) broken(res *generator.Result, err error) int {
 			return c.fail(err)
 		}
 	}
-	if len(c.args) > 0 && isWord(c.args[0]) { // perhaps it was to be a command
+	if len(c.args) > 0 && isWord(c.args[0]) { // perhaps it was meant as a command
 		err = fmt.Errorf("%w\n%s is no command either: lockgen has %s", err, c.args[0], strings.Join(findSpec("help").words, ", "))
 	}
 	return c.fail(err)
@@ -166,7 +166,7 @@ func (c *command) once(ctx context.Context) (*generator.Result, error) {
 	return generator.Generate(ctx, opts)
 }
 
-// finish writes, diffs or checks what was generated, and reports.
+// finish writes, compares or prints the generated files, and reports.
 func (c *command) finish(res *generator.Result) int {
 	var changed []generator.File
 	for _, f := range res.Files {
@@ -199,7 +199,7 @@ func (c *command) finish(res *generator.Result) int {
 	return fine
 }
 
-// version is what the module system knows of this binary.
+// version returns the version of this binary, as the go command recorded it.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

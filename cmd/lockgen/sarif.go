@@ -8,7 +8,7 @@ import (
 	"github.com/lockgen/lockgen/lockcheck/module"
 )
 
-// The part of SARIF 2.1.0 that code scanning reads.
+// These types are the part of SARIF 2.1.0 that GitHub code scanning reads.
 type (
 	sarifLog struct {
 		Schema  string     `json:"$schema"`
@@ -61,7 +61,7 @@ type (
 	}
 )
 
-// sarif is the result as a log of one run. Files are relative to where the command runs.
+// sarif returns the result as a log with one run. Its file names are relative to c.dir.
 func (c *command) sarif(res *module.Result) sarifLog {
 	run := sarifRun{Results: []sarifResult{}}
 	run.Tool.Driver = sarifDriver{Name: "lockgen", URI: "https://github.com/lockgen/lockgen", Version: strings.TrimPrefix(version(), "lockgen ")}

@@ -9,39 +9,39 @@ import (
 type settings struct {
 	check, diff, dry, json, watch, version, markdown, fix, write bool
 	tags, directory, checks, format, baseline, locker            string
-	files, importPath, exports, out                              string // of a build system
+	files, importPath, exports, out                              string // from a build system
 }
 
-// spec is one command. From specs come the parser, the help, the manual page and
-// the shells' completions.
+// spec describes one command. The parser, the help, the manual page and the completion
+// scripts are made from the specs.
 type spec struct {
-	name    string // empty is lockgen alone
+	name    string // empty for lockgen without a command
 	args    string
 	summary string
 	about   string // paragraphs
 	flags   []flagSpec
-	words   []string // what an argument can be, if that is known
+	words   []string // the values that an argument can have, if they are known
 	run     func(c *command, ctx context.Context) int
 }
 
-// flagSpec is one flag; exactly one of the pointers is set.
+// flagSpec describes one flag. Exactly one of on and text is set.
 type flagSpec struct {
 	name, usage string
-	value       string          // what its value is, for the help; empty for a switch
-	values      func() []string // what it can be, if that is known
+	value       string          // the name of its value in the help; empty for a bool
+	values      func() []string // the values that it can have, if they are known
 	on          func(s *settings) *bool
 	text        func(s *settings) *string
 }
 
 var (
-	tagsFlag = flagSpec{name: "tags", value: "list", usage: "build tags, parted by commas, as for the go command",
+	tagsFlag = flagSpec{name: "tags", value: "list", usage: "build tags, separated by commas, as for the go command",
 		text: func(s *settings) *string { return &s.tags }}
 	dirFlag = flagSpec{name: "C", value: "dir", usage: "run as if started in dir",
 		text: func(s *settings) *string { return &s.directory }}
 	jsonFlag = flagSpec{name: "json", usage: "print JSON", on: func(s *settings) *bool { return &s.json }}
 )
 
-// specs has lockgen alone first. It is filled in by init because help and
+// specs begins with lockgen without a command. init fills it in, because help and
 // completion print it.
 var specs []spec
 
@@ -52,10 +52,10 @@ func init() {
 			{name: "diff", usage: "write nothing; print what would change as a unified diff, exit 1 if anything would", on: func(s *settings) *bool { return &s.diff }},
 			{name: "n", usage: "write nothing; say what would be written", on: func(s *settings) *bool { return &s.dry }},
 			{name: "json", usage: "print results and diagnostics as one JSON object", on: func(s *settings) *bool { return &s.json }},
-			{name: "watch", usage: "stay, write again whenever a file is saved, and say what changed", on: func(s *settings) *bool { return &s.watch }},
-			{name: "files", value: "list", usage: "for build systems: the Go files of one package, parted by commas; no go command runs", text: func(s *settings) *string { return &s.files }},
-			{name: "importpath", value: "path", usage: "of the package of -files", text: func(s *settings) *string { return &s.importPath }},
-			{name: "exports", value: "file", usage: "says where the export data of its imports is: lines packagefile PATH=FILE", text: func(s *settings) *string { return &s.exports }},
+			{name: "watch", usage: "keep running, write again whenever a file is saved, and say what changed", on: func(s *settings) *bool { return &s.watch }},
+			{name: "files", value: "list", usage: "for build systems: the Go files of one package, separated by commas; no go command runs", text: func(s *settings) *string { return &s.files }},
+			{name: "importpath", value: "path", usage: "the import path of the package of -files", text: func(s *settings) *string { return &s.importPath }},
+			{name: "exports", value: "file", usage: "a file of lines packagefile PATH=FILE: where the export data of the imports is", text: func(s *settings) *string { return &s.exports }},
 			{name: "out", value: "file", usage: "the generated file of -files", text: func(s *settings) *string { return &s.out }},
 			tagsFlag, dirFlag,
 			{name: "version", usage: "print the version", on: func(s *settings) *bool { return &s.version }},
@@ -68,21 +68,21 @@ func init() {
 		{name: "explain", args: "KEY [packages]", summary: "say which methods can lock a key", about: explainAbout,
 			flags: []flagSpec{jsonFlag, tagsFlag, dirFlag}, run: (*command).explain},
 		{name: "vet", args: "[packages]", summary: "find code that goes around its locks or misuses them", about: vetAbout + checksAbout(), flags: []flagSpec{
-			{name: "checks", value: "list", usage: "run these checks only, parted by commas", values: checkNames, text: func(s *settings) *string { return &s.checks }},
+			{name: "checks", value: "list", usage: "run only these checks, separated by commas", values: checkNames, text: func(s *settings) *string { return &s.checks }},
 			{name: "fix", usage: "apply the suggested fixes, report what is left", on: func(s *settings) *bool { return &s.fix }},
 			{name: "diff", usage: "print what -fix would change as a unified diff", on: func(s *settings) *bool { return &s.diff }},
-			{name: "format", value: "name", usage: "text, json or sarif; text unless given", values: vetFormats, text: func(s *settings) *string { return &s.format }},
-			{name: "baseline", value: "file", usage: "leave out what file lists, and report what is new", text: func(s *settings) *string { return &s.baseline }},
-			{name: "write", usage: "write what is found now to the -baseline file", on: func(s *settings) *bool { return &s.write }},
+			{name: "format", value: "name", usage: "text, json or sarif (default text)", values: vetFormats, text: func(s *settings) *string { return &s.format }},
+			{name: "baseline", value: "file", usage: "report only findings that file does not list", text: func(s *settings) *string { return &s.baseline }},
+			{name: "write", usage: "write all findings to the -baseline file", on: func(s *settings) *bool { return &s.write }},
 			jsonFlag, tagsFlag, dirFlag,
 		}, run: (*command).vet},
-		{name: "graph", args: "[packages]", summary: "draw which locks are taken while which are held", about: graphAbout, flags: []flagSpec{
-			{name: "format", value: "name", usage: "dot, mermaid or svg; dot unless given", values: graphFormats, text: func(s *settings) *string { return &s.format }},
+		{name: "graph", args: "[packages]", summary: "draw which locks are taken while others are held", about: graphAbout, flags: []flagSpec{
+			{name: "format", value: "name", usage: "dot, mermaid or svg (default dot)", values: graphFormats, text: func(s *settings) *string { return &s.format }},
 			tagsFlag, dirFlag,
 		}, run: (*command).graph},
 		{name: "migrate", args: "[packages]", summary: "rewrite code so that it calls the wrappers", about: migrateAbout, flags: []flagSpec{
 			{name: "w", usage: "write the files; without it a unified diff is printed", on: func(s *settings) *bool { return &s.write }},
-			{name: "locker", value: "expr", usage: "the Locker of wrappers that are made; the one in scope unless given", text: func(s *settings) *string { return &s.locker }},
+			{name: "locker", value: "expr", usage: "the Locker for new wrappers (default: the one in scope)", text: func(s *settings) *string { return &s.locker }},
 			tagsFlag, dirFlag,
 		}, run: (*command).migrate},
 		{name: "suggest", args: "[packages]", summary: "say which calls lack a lock that most others have", about: suggestAbout,
@@ -107,7 +107,7 @@ func findSpec(name string) *spec {
 	return nil
 }
 
-// flagSet is the parser of a command's flags.
+// flagSet returns a parser of the command's flags.
 func (c *command) flagSet(s *spec) *flag.FlagSet {
 	flags := flag.NewFlagSet("lockgen", flag.ContinueOnError)
 	for _, f := range s.flags {

@@ -7,16 +7,17 @@ import (
 	"github.com/lockgen/lockgen/lockcheck/suggest"
 )
 
-const suggestAbout = `Suggest looks for state that most callers write under one lock, and some under none: of a
-function or method that writes, at least two callers, and at least two thirds of all, are
-annotated with the same key, or are reached only from such. It prints the others:
+const suggestAbout = `Suggest looks for state that most callers write under one lock, and some without it. It
+looks at each function or method that writes. If at least two of its callers, and at least
+two thirds of them, run under the same key, it prints the others. A caller runs under a key
+if it is annotated with it, or is called only by code that runs under it:
 
 	admin.go:21:9: shop.Store.Save is reached under "shop:item:<id>" in 3 of 4 paths;
 	here, in shop.Admin.Reset, it is not
 
-It is silent where it can't know, as about what takes a lock by hand, runs in a go
-statement or holds another lock. Tests are left alone. It needs code that compiles.
-Exit status 0 whether there are suggestions or not.
+If suggest can't decide, it prints nothing: for example about a caller that takes a lock by
+hand, runs in a go statement or holds another lock. It does not look at tests. It needs code
+that compiles. The exit status is 0 whether there are suggestions or not.
 `
 
 type jsonSuggestion struct {
@@ -32,7 +33,7 @@ type jsonSuggestion struct {
 	Others   []jsonNote `json:"others"`
 }
 
-// suggest prints the calls that lack a lock which most others have.
+// suggest prints the calls that lack a lock that most other calls have.
 func (c *command) suggest(ctx context.Context) int {
 	opts := suggest.Options{Dir: c.dir, Patterns: c.args, BuildFlags: c.buildFlags()}
 	progress := newProgress(c.stderr)

@@ -16,8 +16,8 @@ import (
 	"github.com/lockgen/lockgen/lockcheck/module"
 )
 
-// serveVet answers go vet, if it is what calls: go vet -vettool=$(go tool -n lockgen). It asks
-// for the version and the flags, and then has each package checked that a vet.cfg describes.
+// serveVet answers go vet, if go vet runs this program: go vet -vettool=$(go tool -n lockgen).
+// go vet asks for the version and the flags, and then passes a vet.cfg for each package.
 func serveVet(args []string) {
 	if len(args) == 0 {
 		return
@@ -46,8 +46,8 @@ func checksAbout() string {
 	return b.String()
 }
 
-// vetMemory is where the collector begins to work harder: main lets a run use memory
-// freely, and a first run over half a million lines would take 700 MB of it.
+// vetMemory is the memory limit of vet. Without it a first run over half a million lines
+// would use 700 MB, because main makes garbage collections rare.
 const vetMemory = 224 << 20
 
 func vetFormats() []string { return []string{"text", "json", "sarif"} }
@@ -116,8 +116,8 @@ func (c *command) checked(ctx context.Context) (*module.Result, int) {
 	return res, fine
 }
 
-// printChecks prints what was found. What has one cause stands together: the first
-// place in full, and then the others.
+// printChecks prints the findings. Findings with one cause are printed together: the first
+// place in full, and then the other places.
 func (c *command) printChecks(res *module.Result) {
 	others := map[string][]module.Diagnostic{}
 	for _, d := range res.Diagnostics {
@@ -142,8 +142,8 @@ func (c *command) place(p module.Place) string {
 	return fmt.Sprintf("%s:%d:%d", c.relative(p.File), p.Line, p.Column)
 }
 
-// applyFixes applies the first fix of each diagnostic, or prints what it would
-// change, and reports what has none.
+// applyFixes applies the first fix of each diagnostic, or prints what that would change. It
+// reports the diagnostics that have no fix.
 func (c *command) applyFixes(res *module.Result) error {
 	fixed, err := res.Fixed()
 	if err != nil {

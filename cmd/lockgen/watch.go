@@ -13,11 +13,11 @@ import (
 	"github.com/lockgen/lockgen/generator"
 )
 
-// interval is how often files are looked at. Polling sees every editor's way of
-// saving, and asks nothing of the system.
+// interval is how often watchFiles looks at the files. Polling works with every editor's
+// way of saving, and on every system.
 const interval = 300 * time.Millisecond
 
-// snapshot says of each file that can matter when it was last written, and its size.
+// snapshot has the time of the last write and the size of each file that can matter.
 type snapshot map[string]stamp
 
 type stamp struct {
@@ -25,7 +25,7 @@ type stamp struct {
 	size int64
 }
 
-// watchFiles generates, and again whenever a file has changed, until interrupted.
+// watchFiles generates once, and then whenever a file has changed, until it is interrupted.
 func (c *command) watchFiles(ctx context.Context) int {
 	var folders []string
 	for {
@@ -42,7 +42,7 @@ func (c *command) watchFiles(ctx context.Context) int {
 				before.addOlder(c.look(res.Folders), start)
 			}
 			folders = res.Folders
-			for _, f := range res.Files { // our own writing is no change; what a user did meanwhile is
+			for _, f := range res.Files { // our own writes do not count as changes; a user's do
 				if f.Change() != generator.None {
 					before.note(f.Path)
 				}
@@ -56,7 +56,7 @@ func (c *command) watchFiles(ctx context.Context) int {
 	}
 }
 
-// await returns what has changed since before; nothing means that ctx ended.
+// await returns the files that have changed since before. It returns none if ctx has ended.
 func (c *command) await(ctx context.Context, before snapshot, folders []string) []string {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -76,8 +76,8 @@ func (c *command) await(ctx context.Context, before snapshot, folders []string) 
 	}
 }
 
-// look notes the Go files of the folders, of those below where a pattern takes
-// in new ones, and the files that say which packages there are.
+// look notes the Go files of the folders, go.mod and go.work. If a pattern has "...", it
+// also notes all Go files below c.dir, because new folders may match.
 func (c *command) look(folders []string) snapshot {
 	s := snapshot{}
 	for d := c.dir; ; d = filepath.Dir(d) {
@@ -88,7 +88,7 @@ func (c *command) look(folders []string) snapshot {
 		}
 	}
 	for _, folder := range append(folders, c.dir) {
-		entries, _ := os.ReadDir(folder) // gone is a change too
+		entries, _ := os.ReadDir(folder) // a removed folder is a change too
 		for _, e := range entries {
 			s.noteGo(filepath.Join(folder, e.Name()))
 		}
@@ -97,7 +97,7 @@ func (c *command) look(folders []string) snapshot {
 		_ = filepath.WalkDir(c.dir, func(path string, e fs.DirEntry, err error) error {
 			switch name := filepath.Base(path); {
 			case err != nil:
-				return nil // gone meanwhile
+				return nil // it was removed meanwhile
 			case !e.IsDir():
 				s.noteGo(path)
 			case path != c.dir && (name[0] == '.' || name[0] == '_' || name == "testdata" || name == "vendor" || name == "node_modules"):
@@ -123,8 +123,8 @@ func (s snapshot) note(path string) {
 	}
 }
 
-// addOlder adds what a later look saw in more folders, as it was before: what was
-// written since start has changed.
+// addOlder adds the files that a later look found in more folders, except those written
+// since start: they count as changed.
 func (s snapshot) addOlder(later snapshot, start time.Time) {
 	for path, at := range later {
 		if _, known := s[path]; !known && at.at.Before(start) {

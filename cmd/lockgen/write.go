@@ -10,8 +10,8 @@ import (
 	"github.com/lockgen/lockgen/generator"
 )
 
-// writeAll writes what has changed. A file that can't be written keeps no other
-// from being written: it is returned with the reason, and the others as they are.
+// writeAll writes the changed files. If one can't be written, it writes the others all the
+// same. It returns the files that it wrote and, by path, why the others failed.
 func (c *command) writeAll(changed []generator.File) (written []generator.File, failed map[string]error) {
 	failed = map[string]error{}
 	for _, f := range changed {
@@ -22,7 +22,7 @@ func (c *command) writeAll(changed []generator.File) (written []generator.File, 
 		}
 		var at *fs.PathError
 		var of *os.LinkError
-		switch { // what was tried with which temporary file tells nobody anything
+		switch { // leave out the name of the temporary file, which helps nobody
 		case errors.As(err, &at):
 			err = at.Err
 		case errors.As(err, &of):
@@ -33,8 +33,8 @@ func (c *command) writeAll(changed []generator.File) (written []generator.File, 
 	return written, failed
 }
 
-// write puts a generated file in its place, or removes it. Whoever reads it
-// meanwhile sees the old one or the new one, whole.
+// write puts a generated file in its place, or removes it. A reader sees the whole old file
+// or the whole new one.
 func write(f generator.File) error {
 	if f.New == nil {
 		if err := os.Remove(f.Path); !errors.Is(err, fs.ErrNotExist) {
@@ -46,12 +46,12 @@ func write(f generator.File) error {
 	if err != nil {
 		return err
 	}
-	// The name starts with a dot, so that the go command does not see it.
+	// The go command ignores names that start with a dot.
 	tmp, err := os.CreateTemp(filepath.Dir(path), ".lock_gen-*")
 	if err != nil {
 		return err
 	}
-	defer os.Remove(tmp.Name()) // gone already if all went well
+	defer os.Remove(tmp.Name()) // fails after the rename, since the file has another name
 	_, err = tmp.Write(f.New)
 	err = errors.Join(err, tmp.Chmod(mode), tmp.Close())
 	if err != nil {
@@ -60,8 +60,8 @@ func write(f generator.File) error {
 	return os.Rename(tmp.Name(), path)
 }
 
-// place is where a file is really written, behind its symbolic links, and its
-// permissions, which stay.
+// place follows symbolic links to the file that is to be written. It also returns the
+// permissions of that file, which are kept.
 func place(path string) (string, fs.FileMode, error) {
 	info, err := os.Stat(path)
 	switch {
