@@ -10,17 +10,17 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// Middleware returns what runs the handler of each task under a lock of l, on the key that
-// key makes of the task. p may be nil. It blocks as p says, until the task's context ends.
-// key is called from any number of goroutines at once.
+// Middleware returns a middleware that runs the handler of each task under a lock of l, on
+// the key that key returns for the task. p may be nil. It waits for the lock as p says, and
+// no longer than the task's context. key is called from any number of goroutines at once.
 //
-// The handler did not run, and asynq is to retry the task, if the error is of package lock:
-// ErrNotAcquired, ErrUnavailable and others. An error of key is returned as it is: one that
-// wraps asynq.SkipRetry archives the task. With Once, a task that was completed before is
-// nil. What the handler returns is returned as it is, joined with lock.ErrLost if the lock
-// was lost while it ran.
+// If the lock can't be taken, the handler does not run, and the error wraps one of package
+// lock, such as ErrNotAcquired or ErrUnavailable: asynq retries the task. An error of key is
+// returned unchanged; if it wraps asynq.SkipRetry, asynq archives the task. With Once, the
+// result for a task that was completed before is nil. An error of the handler is returned
+// unchanged, joined with lock.ErrLost if the lock was lost while the handler ran.
 //
-// Middleware panics with a *lock.Error if p can't be right, or l does not have its kind of
+// Middleware panics with a *lock.Error if p is invalid, or if l does not support its kind of
 // lock.
 func Middleware(l *lock.Locker, p *lock.Policy, key func(*asynq.Task) (string, error)) asynq.MiddlewareFunc {
 	if p == nil {
@@ -35,9 +35,9 @@ func Middleware(l *lock.Locker, p *lock.Policy, key func(*asynq.Task) (string, e
 	}
 }
 
-// IsFailure is for asynq.Config. It reports false for a task that could not have its lock
-// because another holds it: asynq then retries the task without counting that. The delay
-// is what Config.RetryDelayFunc says of the retries so far.
+// IsFailure is for asynq.Config. It reports false if the task did not get its lock because
+// another holds it. Then asynq retries the task, after the delay of Config.RetryDelayFunc,
+// without counting the retry.
 func IsFailure(err error) bool {
 	var n *notRun
 	return err != nil && !(errors.As(err, &n) && errors.Is(n.err, lock.ErrNotAcquired))
@@ -63,7 +63,7 @@ func (g *guard) process(ctx context.Context, task *asynq.Task, next asynq.Handle
 	}
 	defer held.Release(&err)
 	if err = next.ProcessTask(ctx, task); err == nil {
-		held.Complete() // of a policy without Once it does nothing
+		held.Complete() // does nothing without Once
 	}
 	return err
 }
@@ -79,7 +79,7 @@ func (g *guard) acquire(ctx context.Context, key string) (context.Context, *lock
 	return g.locks.AcquireOnce(ctx, g.policy, key, id)
 }
 
-// notRun is an error of the acquire, which a handler's own error may look like.
+// notRun is an error of the acquire. It tells it from a similar error of the handler.
 type notRun struct{ err error }
 
 func (e *notRun) Error() string { return "asynqlock: the task is to be retried: " + e.err.Error() }

@@ -11,22 +11,22 @@ import (
 
 // Options of a job. The zero value is the default, and so is nil.
 type Options struct {
-	// Context is what runs begin with: its end ends waits and jobs. nil: no end.
+	// Context is the parent of the contexts of all runs. When it ends, waits and jobs end.
+	// nil means context.Background().
 	Context context.Context
 
-	// Logger hears why a run did not happen or failed: by Info that another process holds
-	// the lock or has completed the tick, by Error all else. nil: cron.DefaultLogger,
-	// which prints errors alone.
+	// Logger gets the reason if a run did not happen or failed. It gets it by Info if another
+	// process holds the lock or has completed the tick, else by Error. nil means
+	// cron.DefaultLogger, which prints only errors.
 	Logger cron.Logger
 }
 
-// Exclusive returns a wrapper, for cron.WithChain or cron.NewChain, of jobs that run under
-// the lock on key, one at a time over all processes. All jobs that it wraps have the one
-// key. A run blocks as p says: with Try it is skipped if another holds the lock, otherwise
-// it waits. p may be nil.
+// Exclusive returns a wrapper for cron.WithChain or cron.NewChain. It runs jobs under the lock
+// on key, one at a time over all processes. All jobs that it wraps share the key. If another
+// holds the lock, a run waits as p says; with Try it is skipped. p may be nil.
 //
-// The job does not hear that the lock was lost; one that must is a [Job]. Exclusive panics
-// with a *lock.Error as [Job] does.
+// The job does not learn that the lock was lost. Use [Job] if it must. Exclusive panics with a
+// *lock.Error in the same cases as [Job].
 func Exclusive(l *lock.Locker, p *lock.Policy, key string, opts *Options) cron.JobWrapper {
 	g := newGuard(l, p, key, opts)
 	g.mustNotBeOnce()
@@ -42,11 +42,11 @@ func Exclusive(l *lock.Locker, p *lock.Policy, key string, opts *Options) cron.J
 
 // Job returns a cron.Job that runs fn under the lock on key, as [Exclusive] does. fn gets
 // the lock's context, which ends with cause lock.ErrLost when the lock is lost. Its error
-// goes to the Logger. A panic of fn releases the lock and goes on, to cron.Recover if the
-// Cron's chain has it.
+// goes to the Logger. If fn panics, the lock is released and the panic goes on, to
+// cron.Recover if the Cron's chain has it.
 //
-// It panics with a *lock.Error if p can't be right, l does not have its kind of lock, or p
-// has Once, for which there is [AddOnce].
+// Job panics with a *lock.Error if p is invalid, if l does not support its kind of lock, or if
+// p has Once: use [AddOnce] for that.
 func Job(l *lock.Locker, p *lock.Policy, key string, fn func(ctx context.Context) error, opts *Options) cron.Job {
 	g := newGuard(l, p, key, opts)
 	g.mustNotBeOnce()
@@ -100,12 +100,12 @@ func (g *guard) guarded(fn func(ctx context.Context) error) (err error) {
 	return fn(ctx)
 }
 
-// notRun is an error of the acquire, which a job's own error may look like.
+// notRun is an error of the acquire. It tells it from a similar error of the job.
 type notRun struct{ error }
 
 func (e *notRun) Unwrap() error { return e.error }
 
-// report tells the Logger what became of a run; tick is "" of a job without ticks.
+// report tells the Logger how a run ended. tick is "" for a job without ticks.
 func (g *guard) report(tick string, err error) {
 	about := []any{"key", g.key}
 	if tick != "" {

@@ -9,18 +9,17 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// AddOnce adds fn to c, to be run at each tick of spec by one process of all that add it
-// under this key: see the package's documentation. spec is as for c.AddJob, but for
-// "@every". p has Once; a nil p is such a Policy with the defaults. The key is this job's
-// alone: two jobs of one key have each other's ticks.
+// AddOnce adds fn to c. At each tick of spec one of the processes that add fn under this key
+// runs it: see the package's documentation. spec is as for c.AddJob, except that "@every" is
+// refused. p must have Once; a nil p means a Policy with Once and the defaults. Don't share
+// the key between jobs, because a tick that one completes is completed for the others too.
 //
-// A run blocks as p says while another process runs the key. With Try it is skipped then,
-// and nobody is there to run the tick if that process fails; without, it waits, and is
-// skipped when the tick is completed. fn gets the lock's context, and what it returns goes
-// to the Logger, as with [Job].
+// While another process runs the job, a run waits as p says, and is skipped when the tick is
+// completed. With Try it is skipped at once; then nobody runs the tick if that other process
+// fails. fn gets the lock's context, and its error goes to the Logger, as with [Job].
 //
-// It returns an error if c can't parse spec or it is an "@every", and panics with a
-// *lock.Error if p can't be right, lacks Once, or l does not have this kind of lock.
+// AddOnce returns an error if c can't parse spec, or if spec is an "@every". It panics with a
+// *lock.Error if p is invalid or lacks Once, or if l does not support this kind of lock.
 func AddOnce(
 	c *cron.Cron, spec string, l *lock.Locker, p *lock.Policy, key string, fn func(ctx context.Context) error, opts *Options,
 ) (cron.EntryID, error) {
@@ -32,7 +31,7 @@ func AddOnce(
 		panic(g.invalid("AddOnce needs a Policy with Once"))
 	}
 	var id cron.EntryID
-	added := make(chan struct{}) // closed when id is set: a Cron that runs may be faster
+	added := make(chan struct{}) // closed when id is set: a running Cron may start the job before
 	id, err := c.AddJob(spec, cron.FuncJob(func() {
 		<-added
 		g.once(c.Entry(id), fn)
@@ -51,7 +50,7 @@ func AddOnce(
 // once runs fn for the tick at which e began to run last.
 func (g *guard) once(e cron.Entry, fn func(ctx context.Context) error) {
 	tick, err := lock.TickTime(g.policy, "the planned time", e.Prev)
-	if err != nil { // removed, or run by hand
+	if err != nil { // the entry was removed, or the job was run by hand
 		g.report("", &notRun{g.invalid("the entry has no planned time: it was removed, or cron did not start the run")})
 		return
 	}

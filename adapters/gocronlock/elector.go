@@ -12,36 +12,37 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// ErrNotLeader says that this process does not lead: another one does, or none yet.
+// ErrNotLeader says that this process does not lead: another one does, or no process does yet.
 var ErrNotLeader = errors.New("this process does not lead")
 
-// How long an Elector waits until it asks again for a key that something else is at: twice as
-// long each time.
+// How long an Elector waits before it asks again after lock.ErrConflict. The wait doubles each
+// time.
 const (
 	conflictFirst = time.Second
 	conflictMost  = 10 * time.Second
 )
 
-// Elector is a gocron.Elector: of all processes that have one for a key, one leads. Its
+// Elector is a gocron.Elector: of all processes that have an Elector for a key, one leads. Its
 // methods may be called from any number of goroutines.
 type Elector struct {
 	stop context.CancelFunc
 	done chan struct{} // closed when the campaign is over
 
 	mu   sync.Mutex
-	term context.Context // of the leadership, or nil
+	term context.Context // context of the leadership, or nil
 	err  error           // why the campaign is over or pauses, or nil
 }
 
 var _ gocron.Elector = (*Elector)(nil)
 
 // NewElector returns an Elector that campaigns for key in the background, by
-// lock.Locker.Lead, until Close is called or ctx ends. It does no I/O itself. It campaigns
-// again when a leadership was lost, and 1 to 10 s after lock.ErrConflict, which says that
-// something else is at the key, such as a mutex of the version before. p has Leader, and
-// neither Try nor Wait; nil is such a Policy with the defaults.
+// lock.Locker.Lead, until Close is called or ctx ends. NewElector itself does no I/O. The
+// Elector campaigns again when the leadership was lost, and 1 to 10 s after lock.ErrConflict,
+// which says that the key holds something else, such as a mutex of an earlier version of the
+// program. p must have Leader, and neither Try nor Wait; nil means a Policy with Leader and
+// the defaults.
 //
-// It panics with a *lock.Error if p can't be right, or l does not have fair locks.
+// It panics with a *lock.Error if p is invalid, or if l does not support fair locks.
 func NewElector(ctx context.Context, l *lock.Locker, p *lock.Policy, key string) *Elector {
 	if p == nil {
 		p = &lock.Policy{Leader: true}
@@ -92,20 +93,20 @@ func (e *Elector) end(err error) {
 	e.term, e.err = nil, err
 }
 
-// IsLeader returns nil if this process leads, by the clocks at this instant and without
-// I/O: also right after a pause of the process. Otherwise its error wraps [ErrNotLeader],
-// and the reason if the campaign is over, something else is at the key, or the leadership
-// was lost just now. gocron asks before each run; a run that has begun goes on when the
-// leadership is lost.
+// IsLeader returns nil if this process leads at this instant. It reads the clock and does no
+// I/O, and is right even directly after a pause of the process. Otherwise its error wraps
+// [ErrNotLeader]. It also wraps the reason if the campaign is over, if the key holds something
+// else, or if the leadership was just lost. gocron asks before each run. A run that has begun
+// goes on when the leadership is lost.
 func (e *Elector) IsLeader(context.Context) error {
 	_, err := e.Term()
 	return err
 }
 
 // Term returns the context of this process's leadership, or the error of [Elector.IsLeader].
-// The context ends before another process can lead, with cause lock.ErrLost if the
-// leadership was lost and lock.ErrClosed if the Locker closes, and lock.Token returns the
-// term's fencing token. It has nothing of a job's own context.
+// The context ends before another process can lead. Its cause is lock.ErrLost if the
+// leadership was lost, and lock.ErrClosed if the Locker closes. lock.Token returns the fencing
+// token of the leadership. The context is not derived from a job's own context.
 func (e *Elector) Term() (context.Context, error) {
 	e.mu.Lock()
 	term, err := e.term, e.err
@@ -124,9 +125,8 @@ func (e *Elector) Term() (context.Context, error) {
 	return nil, fmt.Errorf("gocronlock: %w", ErrNotLeader)
 }
 
-// Close resigns and ends the campaign. It blocks until both are done: 100 ms, and what the
-// engine takes for an answer, at most a second. It always returns nil, also when called
-// again.
+// Close resigns and ends the campaign. It blocks until both are done: for 100 ms, and until the
+// engine answers or a second is over. It always returns nil, also when it is called again.
 func (e *Elector) Close() error {
 	e.stop()
 	<-e.done

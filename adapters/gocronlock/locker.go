@@ -8,14 +8,14 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// NewLocker returns what runs each job of gocron under a lock of l on the job's name. p
-// may be nil. Lock blocks as p says: with Try not at all, otherwise until the lock is
-// held, p.Wait is over or the job's context ends. gocron skips a run for which Lock
-// returns an error; gocron.AfterLockError hears why, an error that wraps those of package
-// lock. It may be used by any number of schedulers at once.
+// NewLocker returns a gocron.Locker that runs each job under a lock of l on the job's name. p
+// may be nil. Lock blocks until the lock is held, p.Wait is over or the job's context ends;
+// with Try it does not block. gocron skips a run for which Lock returns an error, and passes
+// the error, which wraps one of package lock, to gocron.AfterLockError. Any number of
+// schedulers may use the Locker at once.
 //
-// It panics with a *lock.Error if p can't be right, l does not have its kind of lock, or p
-// has Once or Leader: a Locker is told no tick, and for a leader there is [NewElector].
+// NewLocker panics with a *lock.Error if p is invalid, if l does not support its kind of lock,
+// or if p has Once or Leader. gocron tells a Locker no tick; for a leader use [NewElector].
 func NewLocker(l *lock.Locker, p *lock.Policy) gocron.Locker {
 	if p == nil {
 		p = &lock.Policy{}
@@ -43,6 +43,6 @@ func (l *locker) Lock(ctx context.Context, key string) (gocron.Lock, error) {
 
 type unlocker struct{ held *lock.Hold }
 
-// Unlock releases the lock within a second. Its error wraps lock.ErrLost if it was lost
-// while the job ran, which gocron tells nobody: an Observer of the Locker hears it.
+// Unlock releases the lock within a second. Its error wraps lock.ErrLost if the lock was lost
+// while the job ran. gocron ignores that error; an Observer of the lock.Locker is told.
 func (u unlocker) Unlock(context.Context) error { return u.held.Unlock() }

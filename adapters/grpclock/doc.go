@@ -1,19 +1,20 @@
-// Package grpclock delegates locks over gRPC: what a method does at another server while it
-// holds a lock is done inside that lock. See [lock.Inject] and [lock.Extract], whose
-// guarantees and limits hold here.
+// Package grpclock delegates locks over gRPC: if a method holds a lock and calls another
+// server, the handler there works inside that lock. The guarantees and limits of [lock.Inject]
+// and [lock.Extract] hold here too.
 //
-// The caller has a client for each service that it delegates to, with the name of that
-// service, and the callee accepts what is for its own name:
+// The caller makes a client for each service that it delegates to, with the name of that
+// service. The callee accepts only delegations for its own name:
 //
 //	grpc.NewClient(target, grpc.WithChainUnaryInterceptor(grpclock.UnaryClientInterceptor(signer, "stock")))
 //	grpc.NewServer(grpc.ChainUnaryInterceptor(grpclock.UnaryServerInterceptor(keyring)))
 //
-// A delegation lets its bearer into the lock until it ends, so use TLS, and put the
-// interceptor of the client behind those that retry, so that each attempt has one of its own.
+// Whoever has a delegation is let into the lock until the delegation ends, so use TLS. Put the
+// interceptor of the client after those that retry, so that each attempt has a delegation of
+// its own.
 //
 // # Streams
 //
-// A stream has no interceptor here, because it is not one call: one callee of a hold is
-// inside at a time, and a delegation ends with the lease that was delegated. For a short
-// stream use [MetadataCarrier] with lock.Inject and lock.Extract.
+// There is no interceptor for streams. Only one callee of a hold is inside at a time, and a
+// delegation ends with the lease that was delegated, so a long stream would block other callees
+// and lose its lock. For a short stream use [MetadataCarrier] with lock.Inject and lock.Extract.
 package grpclock

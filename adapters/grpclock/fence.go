@@ -15,12 +15,12 @@ import (
 	"github.com/lockgen/lockgen/runtime/fence"
 )
 
-// binaryKey is the metadata of a key that is no printable ASCII, or has a space at an end: gRPC encodes what
-// has this suffix, and sends no other such value.
+// binaryKey is the name of the metadata for a key that is not printable ASCII or that begins or ends with a
+// space. gRPC encodes values whose name has this suffix, and can't send such a key under another name.
 const binaryKey = fence.HeaderKey + "-Bin"
 
-// OutgoingFence returns a context whose calls carry the key and the token of the lock on key
-// that ctx owns, as [fence.SetHeader] does for HTTP, and no other key. Its errors are those of [fence.Token].
+// OutgoingFence returns a context whose calls carry key and the token of the lock on key that ctx owns, as
+// [fence.SetHeader] does for HTTP. They replace an earlier key and token. Its errors are those of [fence.Token].
 func OutgoingFence(ctx context.Context, key string) (context.Context, error) {
 	token, err := fence.Token(ctx, key)
 	if err != nil {
@@ -41,10 +41,10 @@ func OutgoingFence(ctx context.Context, key string) (context.Context, error) {
 	return metadata.NewOutgoingContext(ctx, md), nil
 }
 
-// UnaryFenceInterceptor returns what refuses a call with an older token than one before it, or with no
-// token at all. The status is FailedPrecondition for a token that is too old, InvalidArgument where key or
-// token is missing or the token is no number, and Unavailable where the store fails. What
-// [fence.Handler] says of calls that are still at work, and of callers that are not trusted, holds here too.
+// UnaryFenceInterceptor returns an interceptor that refuses a call without a token, or with a lower token than
+// an earlier call. The status is FailedPrecondition if the token is too low, InvalidArgument if key or token is
+// missing or the token is not a number, and Unavailable if the store fails. What [fence.Handler] says of
+// requests that are still at work, and of callers that are not trusted, holds here too.
 func UnaryFenceInterceptor(store fence.Store) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 		md, _ := metadata.FromIncomingContext(ctx)

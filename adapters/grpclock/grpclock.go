@@ -26,8 +26,9 @@ func (c MetadataCarrier) Get(key string) string {
 // Set replaces the values of key, in any case.
 func (c MetadataCarrier) Set(key, value string) { metadata.MD(c).Set(key, value) }
 
-// UnaryClientInterceptor returns what delegates the locks that the context of a call owns to
-// the service that audience names. A call without a lock goes out as it is. It does no I/O.
+// UnaryClientInterceptor returns an interceptor that delegates the locks that the context of a
+// call owns to the service that audience names. A call without a lock is sent unchanged. The
+// interceptor itself does no I/O.
 //
 // A call whose lock was lost is not made: its error wraps lock.ErrLost. If s is nil or
 // audience empty, every call fails with an error that wraps lock.ErrInvalid.
@@ -44,19 +45,20 @@ func UnaryClientInterceptor(s *lock.Signer, audience string) grpc.UnaryClientInt
 	}
 }
 
-// UnaryServerInterceptor returns what has the handler of a call work inside the locks that the
-// caller delegated. A call without a delegation is handled as it is. It blocks while another
-// callee of the same hold is inside, until the call's context or the delegation ends.
+// UnaryServerInterceptor returns an interceptor that runs the handler of a call inside the locks
+// that the caller delegated. A call without a delegation is handled without a lock. The
+// interceptor blocks while another callee of the same hold is inside, until the call's context
+// or the delegation ends.
 //
 // A call whose delegation is refused is not handled. Its status is PermissionDenied if the
-// delegation is forged, for another service or unreadable (lock.ErrInvalid),
+// delegation is forged, is for another service or can't be read (lock.ErrInvalid),
 // FailedPrecondition if it is over (lock.ErrLost), and else that of the context.
-// If the delegation ends before the handler has returned, the status is what the handler
-// returned or, without a status of its own, FailedPrecondition. The error wraps those of
-// package lock for the server's other interceptors; a caller sees only the status.
+// If the delegation ends before the handler returns, the status is that of the handler's error,
+// or FailedPrecondition if that error has none. The error wraps those of package lock, for the
+// server's other interceptors. A caller sees only the status.
 func UnaryServerInterceptor(k *lock.Keyring) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (reply any, err error) {
-		md, _ := metadata.FromIncomingContext(ctx) // a copy, of which Get may be asked if it is nil
+		md, _ := metadata.FromIncomingContext(ctx) // a copy, or nil, whose Get returns nothing
 		inside, held, err := lock.Extract(ctx, MetadataCarrier(md), k)
 		if err != nil {
 			return nil, refusal(ctx, err)
@@ -83,7 +85,7 @@ type statusError struct {
 func (e *statusError) Unwrap() error              { return e.error }
 func (e *statusError) GRPCStatus() *status.Status { return status.New(e.code, e.Error()) }
 
-// refusal returns err, of Extract or Release, with its status.
+// refusal returns err, an error of Extract or Unlock, with its status.
 func refusal(ctx context.Context, err error) error {
 	code := codes.FailedPrecondition
 	switch {

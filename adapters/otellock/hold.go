@@ -14,7 +14,7 @@ type holdSpan struct {
 	trace.Span
 	key   string
 	token uint64
-	outer *holdSpan // of another lock that the method holds, or nil
+	outer *holdSpan // span of another lock that the method holds, or nil
 }
 
 type holdSpanKey struct{}

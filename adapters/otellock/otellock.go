@@ -47,8 +47,7 @@ type Observer struct {
 // buckets are the bounds of the histograms, in seconds: from a lock in memory to a ttl.
 var buckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
 
-// New returns an Observer. The error is that of an instrument that the MeterProvider
-// refuses.
+// New returns an Observer. It fails if the MeterProvider refuses an instrument.
 func New(opts *Options) (*Observer, error) {
 	o := &Observer{}
 	if opts != nil {
@@ -70,11 +69,11 @@ func (o *Observer) makeInstruments() error {
 	o.acquires, errs[0] = m.Int64Counter("lockgen.acquires", metric.WithUnit("{acquire}"),
 		metric.WithDescription("Calls that asked for a lock."))
 	o.wait, errs[1] = m.Float64Histogram("lockgen.wait.duration", metric.WithUnit("s"),
-		metric.WithDescription("Time from the call to the lock, or to the error."), metric.WithExplicitBucketBoundaries(buckets...))
+		metric.WithDescription("Time from the call until the lock is held or the call fails."), metric.WithExplicitBucketBoundaries(buckets...))
 	o.hold, errs[2] = m.Float64Histogram("lockgen.hold.duration", metric.WithUnit("s"),
 		metric.WithDescription("How long locks were held."), metric.WithExplicitBucketBoundaries(buckets...))
 	o.renewals, errs[3] = m.Int64Counter("lockgen.renewals", metric.WithUnit("{renewal}"),
-		metric.WithDescription("Leases that were extended, and the first failure of each row of failures."))
+		metric.WithDescription("Renewals of leases; of failures in a row only the first counts."))
 	o.losses, errs[4] = m.Int64Counter("lockgen.losses", metric.WithUnit("{loss}"),
 		metric.WithDescription("Locks that were lost while their methods ran."))
 	o.outages, errs[5] = m.Int64UpDownCounter("lockgen.outages", metric.WithUnit("{backend}"),
@@ -86,16 +85,16 @@ func (o *Observer) makeInstruments() error {
 	o.cleanUps, errs[8] = m.Int64ObservableUpDownCounter("lockgen.cleanups", metric.WithUnit("{command}"),
 		metric.WithDescription("Acquires and releases without an answer that go on in the background."))
 	o.oldestHold, errs[9] = m.Float64ObservableGauge("lockgen.hold.oldest", metric.WithUnit("s"),
-		metric.WithDescription("For how long the oldest hold has lasted, of all but leaders."))
+		metric.WithDescription("For how long the oldest hold has lasted, without leaders."))
 	o.oldestWait, errs[10] = m.Float64ObservableGauge("lockgen.wait.oldest", metric.WithUnit("s"),
-		metric.WithDescription("For how long the oldest call that waits has waited, of all but candidates."))
+		metric.WithDescription("For how long the oldest waiting call has waited, without candidates."))
 	return errors.Join(errs[:]...)
 }
 
-// label is what tells the metrics of one method from those of another.
+// label identifies the metrics of one method.
 type label struct{ method, pattern, backend string }
 
-// attributes returns those of a label. They must not be written to.
+// attributes returns the attributes of a label. The caller must not change them.
 func (o *Observer) attributes(of label) []attribute.KeyValue {
 	if known, ok := o.labels.Load(of); ok {
 		return known.([]attribute.KeyValue)
@@ -115,8 +114,8 @@ func (o *Observer) attributes(of label) []attribute.KeyValue {
 // alerted are the outcomes that alert rules count by their increase.
 var alerted = []string{"acquired", "handed_off", "reentered", "not_acquired", "busy", "canceled", "indeterminate", "unavailable"}
 
-// startAtZero exports what alert rules count before anything has happened. Prometheus sees
-// no increase in a counter whose first value is 1.
+// startAtZero exports a 0 for each counter that alert rules use. Prometheus sees no increase in
+// a counter whose first value is 1.
 func (o *Observer) startAtZero(at []attribute.KeyValue) {
 	ctx := context.Background()
 	o.losses.Add(ctx, 0, metric.WithAttributes(at...))
@@ -127,7 +126,7 @@ func (o *Observer) startAtZero(at []attribute.KeyValue) {
 
 func labelOf(p *lock.Policy) label { return label{p.Method, p.Pattern, p.Backend} }
 
-// outcome returns the attributes of e, which ended so.
+// outcome returns the attributes of e with the outcome how.
 func (o *Observer) outcome(e lock.Event, how string) metric.MeasurementOption {
 	return metric.WithAttributes(append(o.attributes(labelOf(e.Policy)), attribute.String("lockgen.outcome", how))...)
 }
@@ -168,7 +167,7 @@ func (o *Observer) Observe(ctx context.Context, e lock.Event) {
 	}
 }
 
-// asked tells of a call that got a lock, or did not.
+// asked records a call that got a lock or failed.
 func (o *Observer) asked(ctx context.Context, e lock.Event, how string) {
 	at := o.outcome(e, how)
 	o.acquires.Add(ctx, 1, at)
@@ -185,7 +184,7 @@ func (o *Observer) asked(ctx context.Context, e lock.Event, how string) {
 	span.End(trace.WithTimestamp(now))
 }
 
-// ended tells of a hold that ended.
+// ended records the end of a hold.
 func (o *Observer) ended(ctx context.Context, e lock.Event, how string) {
 	o.hold.Record(ctx, e.Duration.Seconds(), o.outcome(e, how))
 	s := spanOf(ctx, e)
@@ -203,7 +202,7 @@ func failed(span trace.Span, how string, err error) {
 	span.SetStatus(codes.Error, err.Error())
 }
 
-// name is what a span is called by.
+// name returns the name of the spans for p.
 func name(p *lock.Policy) string {
 	switch {
 	case p.Method != "":
@@ -214,8 +213,8 @@ func name(p *lock.Policy) string {
 	return "lock"
 }
 
-// failure returns the outcome that err stands for. What is more particular comes first:
-// ErrBusy is joined with ErrNotAcquired.
+// failure returns the outcome for err. More specific errors come first, because ErrBusy is
+// joined with ErrNotAcquired.
 func failure(err error) string {
 	for _, one := range []struct {
 		is   error

@@ -9,9 +9,9 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// Watch has the metrics tell what l holds and waits for, by its Snapshot, at each
-// collection. Unregister what it returns once l is closed. Where two Lockers have the same
-// method, pattern and backend, lockgen.hold.oldest and lockgen.wait.oldest tell of one.
+// Watch takes a Snapshot of l at each collection, for the metrics of what l holds and waits for.
+// Unregister the Registration once l is closed. If two Lockers have the same method, pattern and
+// backend, lockgen.hold.oldest and lockgen.wait.oldest are those of one of them.
 func (o *Observer) Watch(l *lock.Locker) (metric.Registration, error) {
 	return o.meter.RegisterCallback(func(_ context.Context, to metric.Observer) error {
 		all := l.Snapshot()
@@ -29,10 +29,10 @@ func (o *Observer) Watch(l *lock.Locker) (metric.Registration, error) {
 	}, o.holds, o.waiters, o.cleanUps, o.oldestHold, o.oldestWait)
 }
 
-// tally is how many holds or waits there are, and since when the oldest lasts.
+// tally counts holds or waits, and says when the oldest began.
 type tally struct {
 	count  int64
-	oldest time.Time // zero: of leaders and candidates alone, which last for as long as their process
+	oldest time.Time // zero if all are leaders or candidates, which last as long as their process
 }
 
 type tallies map[label]tally
