@@ -10,7 +10,7 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// ErrStale is the error of a write that a later holder of the lock has overtaken.
+// ErrStale is the error of a write with an older token than that of a later holder of the lock.
 // Nothing was written.
 var ErrStale = errors.New("fence: the resource has seen a later holder of the lock")
 
@@ -36,9 +36,9 @@ func Token(ctx context.Context, key string) (int64, error) {
 //	err = fence.Changed(db.ExecContext(ctx,
 //		"UPDATE item SET stock = $1, token = $2 WHERE id = $3 AND token <= $2", stock, token, id))
 //
-// and for a version that each write counts up, "… SET version = version + 1 WHERE id = $1 AND
+// It also works with a version that each write increments, "… SET version = version + 1 WHERE id = $1 AND
 // version = $2". A row that does not exist is reported as stale too. MySQL and MariaDB count a row that
-// has the new values already as unchanged: connect with clientFoundRows=true there.
+// already has the new values as unchanged, so connect with clientFoundRows=true there.
 func Changed(result sql.Result, err error) error {
 	if err != nil {
 		return err

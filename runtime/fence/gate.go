@@ -18,15 +18,15 @@ const (
 	SQLite
 )
 
-// Gate is a table with the highest token of each key. A row for each key stays in it; delete rows
+// Gate is a table with the highest token of each key. It keeps a row for each key. Delete the rows
 // of keys that are never used again.
 type Gate struct {
 	table   string
 	dialect Dialect
 }
 
-// NewGate returns a Gate in the table of that name, which [Gate.Migrate] makes. The name consists of
-// letters, digits and underscores, with a schema and a dot before it if need be.
+// NewGate returns a Gate that uses the table of that name. [Gate.Migrate] creates the table. The name
+// consists of letters, digits and underscores; a schema and a dot may stand before it.
 func NewGate(dialect Dialect, table string) (*Gate, error) {
 	if dialect < PostgreSQL || dialect > SQLite {
 		return nil, fmt.Errorf("fence: dialect %d: use fence.PostgreSQL, fence.MySQL or fence.SQLite", dialect)
@@ -41,21 +41,21 @@ func NewGate(dialect Dialect, table string) (*Gate, error) {
 	return &Gate{table: table, dialect: dialect}, nil
 }
 
-// Migrate makes the table where it is missing. It may be called by many processes at once. Programs
-// that may not do so run the statement of [Gate.Schema] by other means.
+// Migrate creates the table if it does not exist. Many processes may call it at once. If the program has
+// no right to create tables, run the statement of [Gate.Schema] by other means.
 func (g *Gate) Migrate(ctx context.Context, db *sql.DB) error {
 	_, err := db.ExecContext(ctx, g.Schema())
 	if err == nil {
 		return nil
 	}
-	// On PostgreSQL it fails for one of two that make it at once, although it is there then.
+	// On PostgreSQL it may fail if another process creates the table at the same time.
 	if _, missing := db.ExecContext(ctx, "SELECT name, token FROM "+g.table+" WHERE token < 0"); missing == nil {
 		return nil
 	}
 	return fmt.Errorf("fence: make table %s: %w", g.table, err)
 }
 
-// Schema returns the statement that makes the table. Keys have at most 512 bytes on MySQL.
+// Schema returns the statement that creates the table. Keys have at most 512 bytes on MySQL.
 func (g *Gate) Schema() string {
 	key := "text"
 	if g.dialect == MySQL {
@@ -64,12 +64,12 @@ func (g *Gate) Schema() string {
 	return "CREATE TABLE IF NOT EXISTS " + g.table + " (name " + key + " PRIMARY KEY, token bigint NOT NULL)"
 }
 
-// Pass notes the token of the lock on key that ctx owns, and returns an error that wraps [ErrStale]
-// if a higher one was noted before. It belongs into the transaction that writes, before its
-// first write: the row of key stays locked until the transaction ends, so that no later
-// holder can write between the comparison and the commit. If it fails, roll back. The errors of a ctx
-// without the lock are those of [Token]. Pass sends one statement, on MySQL two, and waits for another
-// transaction that has passed with the same key and not ended yet, as long as the database lets it.
+// Pass stores the token of the lock on key that ctx owns. It returns an error that wraps [ErrStale]
+// if a higher token was stored before. Call it in the transaction that writes, before the first
+// write: the row of key stays locked until the transaction ends, so no later holder can write
+// between the comparison and the commit. If Pass fails, roll back. If ctx does not own the lock, the
+// errors are those of [Token]. Pass sends one statement, on MySQL two. If another transaction has
+// called Pass with the same key and has not ended, it waits, for as long as the database allows.
 func (g *Gate) Pass(ctx context.Context, tx *sql.Tx, key string) error {
 	token, err := Token(ctx, key)
 	if err != nil {
@@ -78,7 +78,7 @@ func (g *Gate) Pass(ctx context.Context, tx *sql.Tx, key string) error {
 	return g.Advance(ctx, tx, key, token)
 }
 
-// Advance is [Gate.Pass] for a token that came from elsewhere: with a request, or a message.
+// Advance is [Gate.Pass] for a token that came with a request or a message.
 func (g *Gate) Advance(ctx context.Context, tx *sql.Tx, key string, token int64) error {
 	if key == "" || token <= 0 {
 		return fmt.Errorf("fence: key %q, token %d: a key is not empty and a token is above 0", key, token)
@@ -93,7 +93,7 @@ func (g *Gate) Advance(ctx context.Context, tx *sql.Tx, key string, token int64)
 	return nil
 }
 
-// raise writes token where it is the highest, and returns the highest.
+// raise stores token if it is the highest, and returns the highest.
 func (g *Gate) raise(ctx context.Context, tx *sql.Tx, key string, token int64) (newest int64, err error) {
 	switch g.dialect {
 	case MySQL:

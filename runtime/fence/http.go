@@ -19,9 +19,9 @@ const (
 	HeaderToken = "Lockgen-Token"
 )
 
-// SetHeader writes the key and the token of the lock on key that ctx owns into the headers of a request. Its
-// errors are those of [Token], and one that wraps [lock.ErrInvalid] for a key that a header can't carry as it is: one
-// with a control character, or with a space at an end.
+// SetHeader writes key and the token of the lock on key that ctx owns into the headers of a request. Its errors
+// are those of [Token]. If key has a control character, or begins or ends with a space, a header can't carry it,
+// and the error wraps [lock.ErrInvalid].
 func SetHeader(ctx context.Context, h http.Header, key string) error {
 	token, err := Token(ctx, key)
 	if err != nil {
@@ -35,20 +35,19 @@ func SetHeader(ctx context.Context, h http.Header, key string) error {
 	return nil
 }
 
-// A Store remembers the highest token of each key. Advance returns an error that wraps [ErrStale] if
-// it has seen a higher one, and notes token otherwise. It may be called by many goroutines at once.
+// A Store remembers the highest token of each key. Advance returns an error that wraps [ErrStale] if the
+// Store has seen a higher token. Otherwise it stores token. Many goroutines may call it at once.
 type Store interface {
-	// Advance notes token, or refuses it.
+	// Advance stores token, or refuses it.
 	Advance(ctx context.Context, key string, token int64) error
 }
 
-// Handler returns a handler that calls next unless the request has an older token than one before it, or no
-// token at all. It answers 412 (Precondition Failed) to a token that is too old, 428
-// (Precondition Required) where key or token is missing, 400 where the token is no number, and 503 where the
-// store fails.
+// Handler returns a handler that calls next unless the request has no token, or a lower token than an earlier
+// request. It answers 412 (Precondition Failed) if the token is too low, 428 (Precondition Required) if key or
+// token is missing, 400 if the token is not a number, and 503 if the store fails.
 //
-// A request that was let in may still be at work when a later holder's request comes: a handler that
-// writes to a database compares in its transaction as well ([Gate.Advance]). The headers are not signed: where
+// A request that was let in may still be at work when the request of a later holder comes. So a handler that
+// writes to a database should also compare in its transaction ([Gate.Advance]). The headers are not signed: if
 // callers are not trusted, use [lock.Inject] and [lock.Extract].
 func Handler(store Store, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -82,8 +81,8 @@ func ResponseError(r *http.Response) error {
 	return fmt.Errorf("%w: %w: the service answered %s", ErrStale, lock.ErrLost, r.Status)
 }
 
-// Memory is a [Store] in the memory of one process. It forgets with the process, and it keeps an entry
-// for each key, so it is for services of one process and a bounded set of keys. Its zero value is ready.
+// Memory is a [Store] in the memory of one process. Its tokens are lost when the process ends, and it keeps an
+// entry for each key. So it is for services of one process and a bounded set of keys. Its zero value is ready.
 type Memory struct {
 	mu     sync.Mutex
 	newest map[string]int64

@@ -8,17 +8,17 @@ import "fmt"
 //	KEYS[2]  the highest token that wrote it, in the same slot in a Cluster: "{item:42}" and "{item:42}:token"
 //	ARGV[1]  the token, in decimal
 //	ARGV[2]  the value
-//	ARGV[3]  how long the value lives, in ms; 0 for ever
+//	ARGV[3]  how long the value lives, in ms; 0 means for ever
 //
 // It returns {1, token} if the value was set, and {0, highest token} if not. The token lives a day longer
-// than the value, so that a late writer does not bring an expired value back. Its caller
-// passes it to the client's EVAL or EVALSHA:
+// than the value, so that a late writer does not bring an expired value back. Pass the script to the
+// client's EVAL or EVALSHA:
 //
 //	var set = redis.NewScript(fence.RedisSet)
 //	…
 //	err = fence.RedisReply(set.Run(ctx, client, []string{name, name + ":token"}, token, value, 0).Slice())
 //
-// Numbers of Lua have 53 bits and tokens up to 63, so the script compares the decimals.
+// Numbers in Lua have 53 bits and tokens up to 63, so the script compares the decimals as text.
 const RedisSet = `
 local token, newest = ARGV[1], redis.call('get', KEYS[2]) or '0'
 if #token < #newest or (#token == #newest and token < newest) then

@@ -8,7 +8,7 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// ordersPage is the part of the page that says which locks are taken inside of others.
+// ordersPage is the section of the page with the locks that are taken inside of others.
 type ordersPage struct {
 	list[orderRow]
 	Graph template.HTML // of the lines
@@ -18,8 +18,8 @@ func ordersPageOf(all *lock.Snapshot, lines list[orderRow]) ordersPage {
 	return ordersPage{lines, graphOf(all, lines.Lines)}
 }
 
-// graphOf draws the orders of lines, with what is held and waited for of each pattern. What a
-// user wrote is escaped by package draw.
+// graphOf draws the orders of lines, with the number of holds and waits of each pattern. Package
+// draw escapes text that users wrote.
 func graphOf(all *lock.Snapshot, lines []orderRow) template.HTML {
 	if len(lines) == 0 {
 		return ""

@@ -12,16 +12,17 @@ import (
 
 // Options of a [Monitor]. The zero value is the default, and so is nil.
 type Options struct {
-	// Next hears all that the Monitor hears, such as the Observer of otellock. nil: nobody.
+	// Next gets the same events and holds, such as the Observer of otellock. It may be nil.
 	Next lock.Observer
 
-	// ProfileFraction has the Monitor profile one of so many waits and holds, on average; 1
-	// is all. Each that is taken costs a look at the stack, about a microsecond. 0 is none.
+	// ProfileFraction is how many waits and holds there are, on average, for one that the
+	// Monitor profiles: 1 profiles all, 0 none. Each sample costs about a microsecond, for the
+	// stack.
 	ProfileFraction int
 }
 
 // Monitor counts what Lockers do, and serves the page that shows it. It is a
-// [lock.HoldObserver], for [lock.Options], and an [http.Handler]. One may serve many Lockers,
+// [lock.HoldObserver], for [lock.Options], and an [http.Handler]. One Monitor may serve many Lockers,
 // and its methods may be called from any number of goroutines. Make it with [New].
 type Monitor struct {
 	next   lock.Observer
@@ -55,7 +56,7 @@ type noted struct {
 }
 
 const (
-	// maxRows bounds what patterns made at run time, one for each key, can cost.
+	// maxRows bounds the memory if a program makes a pattern for each key at run time.
 	maxRows = 1000
 	// keptEvents is how many events the page shows.
 	keptEvents = 50
@@ -78,8 +79,8 @@ func New(opts *Options) *Monitor {
 	return m
 }
 
-// Watch has the page show what l holds and waits for, until stop is called. Without it the
-// page has the counts alone. It does not keep l from being found unclosed.
+// Watch makes the page show what l holds and waits for, until stop is called. Without it the
+// page has only the counts. A Locker that nobody closes is still reported as unclosed.
 func (m *Monitor) Watch(l *lock.Locker) (stop func()) {
 	at := weak.Make(l)
 	m.mu.Lock()
@@ -154,7 +155,7 @@ func (m *Monitor) note(e lock.Event) {
 	m.events = append(m.events, one)
 }
 
-// row returns the counts of what p asks for.
+// row returns the counts for p.
 func (m *Monitor) row(p *lock.Policy) *row {
 	at := label{p.Method, p.Pattern, p.Backend}
 	for {

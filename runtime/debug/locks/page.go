@@ -17,13 +17,13 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// every is how often an open page is brought up to date.
+// every is how often an open page is updated.
 const every = time.Second
 
-// ServeHTTP serves the page. The query says which: "key" and "backend" the page of one key,
-// "patterns", "keys", "orders" and "queue" which part of these lists, "events" the stream that keeps a
-// page up to date, "profile" a profile, of so many "seconds" if it says so. It answers GET and
-// HEAD, and blocks only for these seconds, and for a stream until its client has gone.
+// ServeHTTP serves the page. The query chooses it: "key" and "backend" the page of one key;
+// "patterns", "keys", "orders" and "queue" the part of the list with this name; "events" the stream
+// that updates an open page; "profile" a profile, over "seconds" if that is set. ServeHTTP answers
+// GET and HEAD. It blocks only for those seconds, and for a stream until its client has gone.
 func (m *Monitor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
@@ -60,7 +60,7 @@ func (m *Monitor) page(w http.ResponseWriter, query url.Values) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Set("Content-Security-Policy", "default-src 'none'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "+
 		"script-src 'nonce-"+nonce+"'; style-src 'nonce-"+nonce+"'")
-	_, _ = w.Write(page.Bytes()) // who has gone needs no page
+	_, _ = w.Write(page.Bytes()) // an error means that the client has gone
 }
 
 // title names the process in the window's title.
@@ -69,7 +69,7 @@ func title() string {
 	return fmt.Sprintf("Locks of %s on %s, process %d", filepath.Base(os.Args[0]), host, os.Getpid())
 }
 
-// stream sends each section that has changed, as a server-sent event of its name.
+// stream sends each section that has changed, as a server-sent event with the section's name.
 func (m *Monitor) stream(w http.ResponseWriter, r *http.Request, query url.Values) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	out := http.NewResponseController(w)
@@ -85,9 +85,9 @@ func (m *Monitor) stream(w http.ResponseWriter, r *http.Request, query url.Value
 			}
 		}
 		if events.Len() == 0 {
-			events.WriteString(":\n\n") // so that a client that has gone is noticed
+			events.WriteString(":\n\n") // a write fails if the client has gone
 		}
-		// The server's own limit is for pages. Not every ResponseWriter has one.
+		// Extend the server's write timeout, which is for pages. Not every ResponseWriter can.
 		_ = out.SetWriteDeadline(time.Now().Add(10 * every))
 		if _, err := w.Write(events.Bytes()); err != nil {
 			return
@@ -111,13 +111,13 @@ func writeEvent(to *bytes.Buffer, s section) {
 	to.WriteString("\n")
 }
 
-// section is a part of the page that is replaced as a whole.
+// section is a part of the page that is replaced at once.
 type section struct {
 	ID   string
 	HTML template.HTML
 }
 
-// overview is what stands at the top.
+// overview is the top of the page.
 type overview struct {
 	Now                      time.Time
 	Watching, Holds, Waiters int
@@ -214,7 +214,7 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"number": func(first, i int) int { return first + i },
 }).Parse(pageText))
 
-// short writes d with three digits at most.
+// short formats d with at most three digits.
 func short(d time.Duration) string {
 	switch {
 	case d < time.Millisecond:

@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// message is a protocol buffer under construction, of which profile.proto needs varints and
-// bytes. https://github.com/google/pprof/blob/main/proto/profile.proto says what the numbers
-// of the fields are.
+// message builds a protocol buffer. profile.proto needs only varints and bytes.
+// https://github.com/google/pprof/blob/main/proto/profile.proto has the numbers of the fields.
 type message []byte
 
 func (m *message) varint(field int, v int64) {
@@ -44,11 +43,11 @@ type location struct {
 	line           int
 }
 
-// encode returns the profile of samples, one of fraction events, which was begun at began and
-// lasted d.
+// encode returns the profile of samples. One of fraction events was sampled. The profile began at
+// began and lasted d.
 func encode(name string, samples map[sampleKey]sample, began time.Time, d time.Duration, fraction int64) []byte {
 	e := &encoder{strings: map[string]int64{}, functions: map[string]int64{}, locations: map[location]int64{}}
-	e.text("") // which is number 0
+	e.text("") // string number 0 must be empty
 	e.bytes(1, e.valueType(name+"_count", "count"))
 	e.bytes(1, e.valueType(name+"_delay", "nanoseconds"))
 	for key, s := range samples {
@@ -77,7 +76,7 @@ func encode(name string, samples map[sampleKey]sample, began time.Time, d time.D
 	return e.message
 }
 
-// text returns the number of s in the table of strings.
+// text returns the number of s in the string table.
 func (e *encoder) text(s string) int64 {
 	n, known := e.strings[s]
 	if !known {

@@ -18,7 +18,7 @@ import (
 const (
 	// maxDepth is how many frames of a stack a profile has.
 	maxDepth = 32
-	// maxSamples bounds the memory of a profile. What comes beyond has no stack.
+	// maxSamples bounds the memory of a profile. Further samples have no stack.
 	maxSamples = 10_000
 	// maxSeconds bounds how long one request for a profile may last.
 	maxSeconds = 300
@@ -34,12 +34,12 @@ type profile struct {
 
 type sampleKey struct {
 	label label
-	stack [maxDepth]uintptr // of the call; zeros behind its last frame
+	stack [maxDepth]uintptr // of the call; zeros after its last frame
 }
 
 type sample struct{ count, nanoseconds int64 }
 
-// sample adds e to the profile it belongs to, if chance takes it.
+// sample adds e to its profile, with a probability of one in fraction.
 func (m *Monitor) sample(e lock.Event) {
 	if m.fraction <= 0 || rand.IntN(m.fraction) != 0 {
 		return
@@ -52,11 +52,11 @@ func (m *Monitor) sample(e lock.Event) {
 	}
 }
 
-// add adds e, which stands for so many.
+// add adds e, which stands for fraction events.
 func (p *profile) add(e lock.Event, fraction int64) {
 	key := sampleKey{label: label{e.Policy.Method, e.Policy.Pattern, e.Policy.Backend}}
-	if e.Kind != lock.Lost { // the watchdog's stack tells nothing
-		runtime.Callers(4, key.stack[:]) // from what called Monitor.Observe
+	if e.Kind != lock.Lost { // a loss is reported by the watchdog, whose stack is of no use
+		runtime.Callers(4, key.stack[:]) // from the caller of Monitor.Observe
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -80,7 +80,7 @@ func (p *profile) copied() map[sampleKey]sample {
 	return all
 }
 
-// serveProfile writes a profile for go tool pprof: since the Monitor was made, or of the next
+// serveProfile writes a profile for go tool pprof: since the Monitor was made, or over the next
 // "seconds".
 func (m *Monitor) serveProfile(w http.ResponseWriter, r *http.Request, query url.Values) {
 	p := map[string]*profile{"wait": &m.wait, "hold": &m.hold}[query.Get("profile")]
@@ -117,10 +117,10 @@ func (m *Monitor) serveProfile(w http.ResponseWriter, r *http.Request, query url
 	w.Header().Set("Content-Disposition", `attachment; filename="lockgen-`+query.Get("profile")+`.pb.gz"`)
 	zipped := gzip.NewWriter(w)
 	_, _ = zipped.Write(encode(p.name, samples, began, time.Since(began), int64(m.fraction)))
-	_ = zipped.Close() // who has gone needs no profile
+	_ = zipped.Close() // an error means that the client has gone
 }
 
-// sleep reports whether so much time has passed before ctx ended.
+// sleep waits for d. It reports false if ctx ended before.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -132,11 +132,11 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// ours is what functions of package lock are called.
+// ours is the prefix of the names of functions of package lock.
 const ours = "github.com/lockgen/lockgen/runtime."
 
-// frames returns what the stack shows to a user: of our own functions only the one that was
-// called from outside.
+// frames returns the frames to show to a user. Of the functions of package lock it has only the
+// one that the user's code called.
 func (k *sampleKey) frames() (all []runtime.Frame) {
 	n := 0
 	for n < len(k.stack) && k.stack[n] != 0 {

@@ -8,10 +8,10 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// label is what tells the counts of one method from those of another.
+// label identifies the counts of one method.
 type label struct{ method, pattern, backend string }
 
-// row is what was counted of one label.
+// row has the counts of one label.
 type row struct {
 	label label
 
@@ -20,12 +20,12 @@ type row struct {
 	wait, hold window
 }
 
-// counts are since the Monitor was made.
+// counts counts events since the Monitor was made.
 type counts struct {
 	Acquired, Reentered, Rejected, Lost, Unconfirmed uint64
 }
 
-// count adds e. The wait of a call that was refused counts as any other.
+// count adds e. The wait of a refused call counts too.
 func (r *row) count(e lock.Event) {
 	now := time.Now()
 	r.mu.Lock()
@@ -50,10 +50,10 @@ func (r *row) count(e lock.Event) {
 	}
 }
 
-// windowLength is how long a histogram is filled before the next one is begun.
+// windowLength is how long a histogram is filled before the next one begins.
 const windowLength = 30 * time.Second
 
-// window is a histogram of the last one to two windowLengths.
+// window is a histogram of the last windowLength, or up to twice as long.
 type window struct {
 	began        time.Time
 	this, before *histogram
@@ -64,7 +64,7 @@ func (w *window) add(now time.Time, d time.Duration) {
 	w.this.add(d)
 }
 
-// turn leaves out what is too old.
+// turn drops what is too old.
 func (w *window) turn(now time.Time) {
 	switch age := now.Sub(w.began); {
 	case w.this == nil || age >= 2*windowLength:
@@ -74,8 +74,8 @@ func (w *window) turn(now time.Time) {
 	}
 }
 
-// percentile returns what so many of a hundred durations do not exceed, or false if there
-// was none.
+// percentile returns an upper bound of the shortest percent of the durations, or false if there
+// are none.
 func (w *window) percentile(now time.Time, percent int) (time.Duration, bool) {
 	w.turn(now)
 	total := w.this.total
@@ -105,7 +105,7 @@ type histogram struct {
 	buckets [buckets]uint32
 }
 
-// buckets reach to 2^36 µs, which is 19 hours. What is longer counts as that long.
+// buckets reach to 2^36 µs, which is 19 hours. A longer duration counts in the last one.
 const buckets = 8*33 + 16
 
 func (h *histogram) add(d time.Duration) {

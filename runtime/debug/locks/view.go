@@ -14,12 +14,12 @@ import (
 const (
 	// pageLength is how many lines of a list are shown at once.
 	pageLength = 50
-	// fresh is for how long a snapshot serves all that look at the page.
+	// fresh is for how long one snapshot is used for all viewers of the page.
 	fresh = 500 * time.Millisecond
 )
 
-// shot is what the watched Lockers held and waited for a moment ago. Its mutex keeps many
-// viewers from taking a Snapshot each.
+// shot is the last snapshot of the watched Lockers. Its mutex keeps viewers from taking a
+// Snapshot each.
 type shot struct {
 	mu  sync.Mutex
 	at  time.Time
@@ -27,7 +27,7 @@ type shot struct {
 }
 
 // snapshot returns what all watched Lockers hold and wait for, sorted as by
-// [lock.Locker.Snapshot], and when that was so. It must not be written to.
+// [lock.Locker.Snapshot], and when that was. The caller must not change it.
 func (m *Monitor) snapshot() (*lock.Snapshot, time.Time) {
 	m.shot.mu.Lock()
 	defer m.shot.mu.Unlock()
@@ -70,10 +70,10 @@ type patternRow struct {
 	Holds, Waiters           int
 	Longest                  time.Duration // that a call has waited so far
 	Counts                   counts
-	P50, P99, HoldP99        *time.Duration // nil: nothing was measured
+	P50, P99, HoldP99        *time.Duration // nil if nothing was measured
 }
 
-// patterns returns a line for each label, those that most calls wait for first.
+// patterns returns a line for each label, those with the most waiting calls first.
 func (m *Monitor) patterns(all *lock.Snapshot, now time.Time) []patternRow {
 	byLabel := map[label]*patternRow{}
 	line := func(at label) *patternRow {
@@ -131,13 +131,13 @@ func (p *patternRow) add(r *row, now time.Time) {
 	p.HoldP99 = known(r.hold.percentile(now, 99))
 }
 
-// orderRow is a line of the list of orders: how a lock is taken inside of another.
+// orderRow is a line of the list of orders: a lock that is taken inside of another.
 type orderRow struct {
 	lock.Order
 	Holds, Waiters int // of the outer pattern, and of the inner one, now
 }
 
-// ordersOf returns a line for each order that was seen, those of cycles first.
+// ordersOf returns a line for each order that was seen, those in a cycle first.
 func ordersOf(all *lock.Snapshot) []orderRow {
 	holds, waiters := byPattern(all)
 	lines := make([]orderRow, 0, len(all.Orders))
@@ -156,8 +156,7 @@ func ordersOf(all *lock.Snapshot) []orderRow {
 	return lines
 }
 
-// byPattern returns how many locks of each pattern are held and waited for, whatever method
-// asks for them.
+// byPattern returns how many locks of each pattern are held and waited for, over all methods.
 func byPattern(all *lock.Snapshot) (holds, waiters map[label]int) {
 	holds, waiters = map[label]int{}, map[label]int{}
 	for i := range all.Holds {
@@ -178,8 +177,8 @@ type keyRow struct {
 	Since        time.Time // of the longest wait
 }
 
-// keys returns a line for each key, those that most calls wait for first, then those that
-// are held longest.
+// keys returns a line for each key, first those with the most waiting calls, then those that have
+// been held longest.
 func keys(all *lock.Snapshot) []keyRow {
 	lines := make([]keyRow, 0, len(all.Holds))
 	holds, waiters := all.Holds, all.Waiters
@@ -218,7 +217,7 @@ func keys(all *lock.Snapshot) []keyRow {
 	return lines
 }
 
-// ofKey returns what is held of key and who waits for it, in the order of the queue.
+// ofKey returns the holds of key, and the calls that wait for it in the order of the queue.
 func ofKey(all *lock.Snapshot, backend, key string) (holds []lock.HeldLock, waiters []lock.WaitingCall) {
 	for i := range all.Holds {
 		if all.Holds[i].Backend == backend && all.Holds[i].Key == key {
@@ -230,7 +229,7 @@ func ofKey(all *lock.Snapshot, backend, key string) (holds []lock.HeldLock, wait
 			waiters = append(waiters, all.Waiters[i])
 		}
 	}
-	slices.SortStableFunc(waiters, func(a, b lock.WaitingCall) int { // who competes at the engine comes before the queue
+	slices.SortStableFunc(waiters, func(a, b lock.WaitingCall) int { // the call that asks the engine comes before the queue
 		if a.AtEngine != b.AtEngine {
 			if a.AtEngine {
 				return -1
@@ -242,11 +241,11 @@ func ofKey(all *lock.Snapshot, backend, key string) (holds []lock.HeldLock, wait
 	return holds, waiters
 }
 
-// list is the part of a list that is shown, and the way to the others.
+// list is the part of a list that is shown, with links to the parts before and after it.
 type list[T any] struct {
 	Lines          []T
 	First, Total   int    // First counts from 1
-	Before, Beyond string // queries of the neighbours; empty where there is none
+	Before, Beyond string // queries of these parts; empty if there is none
 }
 
 // Last is the number of the last line that is shown.
