@@ -9,14 +9,13 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// Advance lets d pass at once: leases end, renewals are sent as they fall due,
-// answers that [Engine.Delay] holds up arrive. When it returns, all that has
-// happened: the contexts of locks that were lost meanwhile have ended. A method
-// whose lock is renewed keeps it however long d is.
+// Advance lets d pass at once: leases end, renewals are sent when they are due, and
+// answers that [Engine.Delay] holds up arrive. When Advance returns, all of this has
+// happened, and the contexts of locks that were lost have ended. A method whose lock
+// is renewed keeps it, however long d is.
 //
-// In a bubble of testing/synctest it is time.Sleep(d) and synctest.Wait().
-// Elsewhere it moves the clock of e and of its leases, and no other (see the
-// package comment).
+// In a bubble of testing/synctest Advance calls time.Sleep(d) and synctest.Wait().
+// Elsewhere it moves only the clock of e and of its leases (see the package comment).
 func (e *Engine) Advance(d time.Duration) {
 	if inBubble() {
 		time.Sleep(d)
@@ -37,8 +36,8 @@ func (e *Engine) Advance(d time.Duration) {
 	}
 }
 
-// maxStep is how far the clock may go before the Lockers must have looked at it:
-// a quarter of the time between two renewals, or until an answer arrives.
+// maxStep is how far the clock may move before the Lockers must look at it: a quarter of
+// the time between two renewals, or until an answer arrives.
 func (e *Engine) maxStep(d time.Duration) time.Duration {
 	for l := range e.watched {
 		d = min(d, max(l.ttl/12, 1))
@@ -51,8 +50,8 @@ func (e *Engine) maxStep(d time.Duration) time.Duration {
 	return d
 }
 
-// move sets the clock forward by d. The holders hear of it before the engine
-// gives their locks to others.
+// move sets the clock forward by d. The holders are told before the engine gives their
+// locks to others.
 func (e *Engine) move(d time.Duration) {
 	c := &e.clock
 	c.ahead += d
@@ -62,7 +61,7 @@ func (e *Engine) move(d time.Duration) {
 		c.look(l)
 	}
 	for c.busy() {
-		c.changed.Wait() // releases the mutex meanwhile
+		c.changed.Wait() // releases the mutex while it waits
 	}
 	c.moving = false
 	for key := range e.holders {
@@ -70,22 +69,22 @@ func (e *Engine) move(d time.Duration) {
 	}
 }
 
-// clock is the real one and what Advance has added to it.
+// clock is the real clock plus what Advance has added.
 type clock struct {
 	mu       *sync.Mutex // the engine's; it guards the rest
 	ahead    time.Duration
 	moving   bool
 	underway map[*answer]struct{}
-	looking  map[*lease]struct{} // with looks under way
+	looking  map[*lease]struct{} // leases at which a Locker is looking
 	changed  *sync.Cond
 }
 
-// answer is an answer on its way.
+// answer is an answer that is on its way.
 type answer struct {
 	clock *clock
 	due   driver.Instant
 	timer *time.Timer
-	lease *lease // whose renewal it answers, or nil
+	lease *lease // the lease whose renewal it answers, or nil
 }
 
 func (c *clock) init(mu *sync.Mutex) {
@@ -97,13 +96,13 @@ func (c *clock) init(mu *sync.Mutex) {
 
 func (c *clock) now() driver.Instant { return driver.Now().Add(c.ahead) }
 
-// real returns the instant i of the engine's clock as one of the real clock.
+// real converts the instant i of the engine's clock to the real clock.
 func (c *clock) real(i driver.Instant) driver.Instant { return i.Add(-c.ahead) }
 
 func (c *clock) left(i driver.Instant) time.Duration { return c.real(i).Left() }
 
-// send returns an answer that arrives after d, or nil if d is 0. l is the lease whose
-// renewal it answers, or nil.
+// send returns an answer that arrives after d, or nil if d is 0. If it answers a renewal, l is
+// the lease.
 func (c *clock) send(d time.Duration, l *lease) *answer {
 	if d <= 0 {
 		return nil
@@ -157,7 +156,7 @@ func (c *clock) resetTimers() {
 	}
 }
 
-// look has the Locker look at l.
+// look makes the Locker look at l.
 func (c *clock) look(l *lease) {
 	l.looks++
 	c.looking[l] = struct{}{}
@@ -172,8 +171,8 @@ func (c *clock) look(l *lease) {
 	}()
 }
 
-// busy reports whether a Locker still looks at a lease. One that waits for the
-// answer to a renewal does not count: for that the clock must go on.
+// busy reports whether a Locker still looks at a lease. A Locker that waits for the
+// answer to a renewal does not count, because the answer comes only when the clock moves.
 func (c *clock) busy() bool {
 	for l := range c.looking {
 		if l.looks > l.unanswered {

@@ -18,33 +18,32 @@ import (
 // closeLimit is how long the end of a test waits for methods that still run.
 const closeLimit = 5 * time.Second
 
-// Engine is a lock engine in memory with switches for what can go wrong. It is
-// a [driver.Backend]: Lockers that share one are processes on one engine. Make it
-// with [New].
+// Engine is a lock engine in memory with switches for faults. It is a [driver.Backend].
+// Each Locker of an Engine stands for a process. Make it with [New].
 type Engine struct {
-	t      testing.TB // or nil
+	t      testing.TB // may be nil
 	memory *memlock.Backend
 	clock  clock
 
-	// One at a time, in the order of the clock; before mu.
+	// Held by Advance, so that one call runs at a time. It is locked before mu.
 	advance sync.Mutex
 
 	mu      sync.Mutex
 	holders map[string]*lease   // by key, as the engine sees it
-	watched map[*lease]struct{} // held by Lockers, as far as these know
+	watched map[*lease]struct{} // that Lockers believe to hold
 	kinds   map[*kindLease]struct{}
-	others  int // made by HeldByOther
+	others  int // how many Others HeldByOther has made
 
 	named map[string]*Engine // by Named
 
-	down        error // of every call; nil: up
+	down        error // the error of every call, or nil if the engine is up
 	delay       time.Duration
 	lostReplies int
 }
 
-// New returns an Engine that is up and holds no lock. A switch that can't do
-// what it says, as to expire a lock that nobody holds, is an error of t. An
-// Example has no t and passes nil; such a mistake panics then.
+// New returns an Engine that is up and holds no lock. If a switch can't do what it is
+// asked, such as expire a lock that nobody holds, it reports an error to t. An Example
+// passes nil, because it has no t; then the switch panics.
 func New(t testing.TB) *Engine {
 	e := &Engine{
 		t:       t,
@@ -57,13 +56,13 @@ func New(t testing.TB) *Engine {
 	return e
 }
 
-// Named implements [driver.Named]: a Locker of e whose Options name no backends has one under
-// each name that a policy asks for.
+// Named implements [driver.Named]. If the Options of a Locker of e name no backends, e has a
+// backend for each name that a policy asks for.
 func (e *Engine) Named(name string) driver.Backend { return e.Backend(name) }
 
-// Backend returns the Engine that stands for the backend of this name: what backend= in a
-// directive says. Its switches are its own, but for [Engine.Heal] and [Engine.Advance] of e,
-// which reach it too. The empty name is e itself.
+// Backend returns the Engine for the backend of this name, as in backend= of a directive. It
+// has switches of its own. Only [Engine.Heal] and [Engine.Advance] of e also work on it. The
+// empty name is e itself.
 func (e *Engine) Backend(name string) *Engine {
 	if name == "" {
 		return e
@@ -87,8 +86,8 @@ func (e *Engine) backends() []*Engine {
 }
 
 // Locker returns lock.New(e, opts), which stands for one process. When the
-// test ends, e is healed and the Locker closed; a method that goes on holding
-// a lock then is an error of the test.
+// test ends, e is healed and the Locker is closed. If a method still holds a lock then,
+// that is an error of the test.
 func (e *Engine) Locker(opts *lock.Options) *lock.Locker {
 	l := lock.New(e, opts)
 	if e.t == nil {
@@ -120,7 +119,7 @@ func (e *Engine) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lea
 	return l, nil
 }
 
-// acquire is the engine's part of Acquire. It returns the answer, which may be delayed.
+// acquire is the part of Acquire at the engine. It returns the answer, which may be delayed.
 func (e *Engine) acquire(ctx context.Context, a *driver.Acquisition) (l driver.Lease, _ *answer, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -139,7 +138,7 @@ func (e *Engine) acquire(ctx context.Context, a *driver.Acquisition) (l driver.L
 	return l, e.clock.send(e.delay, nil), err
 }
 
-// call has the engine do what a call asks for, and returns its answer, which may be delayed.
+// call runs do at the engine, and returns its error when the answer arrives.
 func (e *Engine) call(ctx context.Context, do func() error) error {
 	answer, err := e.startCall()
 	if err != nil {
@@ -162,7 +161,7 @@ func (e *Engine) startCall() (*answer, error) {
 	return e.clock.send(e.delay, nil), nil
 }
 
-// take makes a the holder of its key, if that is free.
+// take makes a the holder of its key, if the key is free.
 func (e *Engine) take(ctx context.Context, a *driver.Acquisition) (*lease, error) {
 	e.freeIfOver(a.Key)
 	end := e.clock.now().Add(a.TTL)
@@ -179,15 +178,15 @@ func (e *Engine) take(ctx context.Context, a *driver.Acquisition) (*lease, error
 	return l, nil
 }
 
-// freeIfOver frees key if its lease is over. It does nothing while the clock moves: the
-// holders hear first.
+// freeIfOver frees key if its lease is over. While the clock moves it does nothing, because the
+// holders are told first.
 func (e *Engine) freeIfOver(key string) {
 	if l := e.holders[key]; l != nil && !e.clock.moving && e.clock.left(l.expires) <= 0 {
 		e.free(l)
 	}
 }
 
-// free ends l at the engine, and wakes who waits for its key.
+// free ends l at the engine, and wakes those that wait for its key.
 func (e *Engine) free(l *lease) {
 	delete(e.holders, l.key)
 	e.memory.Undo(context.Background(), &driver.Acquisition{Key: l.key, ID: l.memoryID})
@@ -226,8 +225,8 @@ func (e *Engine) Ping(context.Context) error {
 	return e.down
 }
 
-// Close implements [driver.Backend]. It does nothing: another Locker may go on
-// using e.
+// Close implements [driver.Backend]. It does nothing, because another Locker may still
+// use e.
 func (e *Engine) Close() error { return nil }
 
 // NotifyWanted implements [driver.Recaller].
@@ -240,8 +239,8 @@ func (e *Engine) NotifyWanted(a *driver.Acquisition, look func()) {
 	e.memory.NotifyWanted(a, func() { go look() }) // the caller of this func may have e's mutex
 }
 
-// recall has the Locker that holds key give up a lease that it keeps by Policy.Sticky, as for
-// a process that waits.
+// recall makes the Locker that keeps a lease on key by Policy.Sticky give it up, as if a process
+// waited for it.
 func (e *Engine) recall(key string) {
 	recall := func() {}
 	e.mu.Lock()

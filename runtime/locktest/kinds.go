@@ -25,7 +25,7 @@ func (e *Engine) View(ctx context.Context, a *driver.Acquisition) (*driver.Holde
 	return holder, err
 }
 
-// leaseOfKind is what the memory grants for a lock that is no mutex.
+// leaseOfKind is a lease that the memory grants for a lock other than a mutex.
 type leaseOfKind interface {
 	driver.Lease
 	driver.ProvisionalLease
@@ -34,18 +34,18 @@ type leaseOfKind interface {
 	driver.Completer
 }
 
-// kindLease is a lease of a lock that is no mutex. Several may be of one key. The engine's
-// mutex guards deadline, term and look.
+// kindLease is a lease of a lock other than a mutex. A key may have several. The engine's mutex
+// guards deadline, term and look.
 type kindLease struct {
 	leaseOfKind
 	engine      *Engine
 	acquisition driver.Acquisition
-	deadline    driver.Instant // by the answers that the holder has
-	term        time.Duration  // likewise
-	look        func()         // has the Locker look at deadline
+	deadline    driver.Instant // by the answers that have reached the holder
+	term        time.Duration  // by the same answers
+	look        func()         // makes the Locker look at deadline
 }
 
-// addKind returns the lease for a, which inner was granted for.
+// addKind wraps inner, which was granted for a.
 func (e *Engine) addKind(inner leaseOfKind, a *driver.Acquisition) *kindLease {
 	l := &kindLease{leaseOfKind: inner, engine: e, acquisition: *a, deadline: inner.Deadline(), term: inner.Term()}
 	e.mu.Lock()
@@ -116,8 +116,8 @@ func (l *kindLease) Downgrade(ctx context.Context, last uint64) error {
 	return l.engine.call(ctx, func() error { return l.leaseOfKind.Downgrade(ctx, last) })
 }
 
-// endKinds ends the leases of locks on key that are no mutexes, and reports whether there
-// was one. Their holders hear now, if tell says so, or at the next renewal.
+// endKinds ends all leases on key of locks other than mutexes. It reports whether there was one.
+// The holders are told at once if tell is set, else at their next renewal.
 func (e *Engine) endKinds(key string, tell bool) bool {
 	var ended []*kindLease
 	e.mu.Lock()
@@ -135,12 +135,12 @@ func (e *Engine) endKinds(key string, tell bool) bool {
 		e.mu.Lock()
 		look := l.look
 		e.mu.Unlock()
-		if tell && look != nil { // the holder hears before anybody else can be inside
+		if tell && look != nil { // the holder is told before anybody else can be inside
 			look()
 		}
 	}
 	for _, l := range ended {
-		_ = e.memory.Undo(context.Background(), &l.acquisition) // memory refuses nothing
+		_ = e.memory.Undo(context.Background(), &l.acquisition) // the memory never fails
 	}
 	return len(ended) > 0
 }

@@ -7,24 +7,24 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// lease is one grant, as the engine and as its holder see it: the two part
-// when an answer is late or lost, or an operator deletes the lock. Its fields
-// are guarded by the engine's mutex, its instants are of the engine's clock.
+// lease is one grant, as the engine and as its holder see it. The two differ when
+// an answer is late or lost, or when an operator deletes the lock. The engine's mutex
+// guards its fields. Its instants are of the engine's clock.
 type lease struct {
 	driver.Lease // at the memory
 	engine       *Engine
 	key, id      string
-	memoryID     string // the holder's ID at the memory; that of the first holder, if HeldByOther took the lock over
+	memoryID     string // the holder's ID at the memory; after HeldByOther it is still that of the first holder
 	ttl          time.Duration
 	expires      driver.Instant // at the engine
-	deadline     driver.Instant // by the answers that the holder has
-	look         func()         // has the Locker look at deadline
-	recall       func()         // has the Locker give the lease up if nobody uses it, or nil
-	looks        int            // under way
-	unanswered   int            // renewals whose answers are under way
+	deadline     driver.Instant // by the answers that have reached the holder
+	look         func()         // makes the Locker look at deadline
+	recall       func()         // makes the Locker give the lease up if nobody uses it, or nil
+	looks        int            // how many looks are under way
+	unanswered   int            // renewals whose answers are still on their way
 }
 
-// Deadline implements [driver.Lease]: on the Locker's clock, which stays behind.
+// Deadline implements [driver.Lease]. It is on the Locker's clock, which is behind the engine's.
 func (l *lease) Deadline() driver.Instant {
 	l.engine.mu.Lock()
 	defer l.engine.mu.Unlock()
@@ -57,7 +57,7 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 	return err
 }
 
-// renew is the engine's part of Renew.
+// renew is the part of Renew at the engine.
 func (l *lease) renew(ctx context.Context, ttl time.Duration) (end driver.Instant, _ *answer, _ error) {
 	e := l.engine
 	e.mu.Lock()
@@ -74,7 +74,7 @@ func (l *lease) renew(ctx context.Context, ttl time.Duration) (end driver.Instan
 	if err := l.Lease.Renew(ctx, ttl); err != nil {
 		return end, answer, err
 	}
-	if e.clock.left(end) > e.clock.left(l.expires) { // it never shortens a lease
+	if e.clock.left(end) > e.clock.left(l.expires) { // a renewal never shortens a lease
 		l.expires = end
 	}
 	return end, answer, nil

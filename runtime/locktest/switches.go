@@ -16,7 +16,7 @@ var (
 	errReplyLost = errors.New("locktest: the reply was lost")
 )
 
-// forever is the lease of a holder that is not under test.
+// forever is the length of a lease of a holder that is not under test.
 const forever = 100 * 365 * 24 * time.Hour
 
 // Expire ends the lease on key now, as if its ttl had passed without a
@@ -35,7 +35,7 @@ func (e *Engine) Expire(key string) {
 	l.deadline = e.clock.now()
 	look := l.look
 	e.mu.Unlock()
-	if look != nil { // the holder hears before anybody else can be inside
+	if look != nil { // the holder is told before anybody else can be inside
 		look()
 	}
 	e.mu.Lock()
@@ -45,9 +45,9 @@ func (e *Engine) Expire(key string) {
 	}
 }
 
-// Lose deletes the lock on key, as an operator or a server that restarts empty
-// does: another may take the key now, and the method that held the lock hears
-// of it at its next renewal, a third of the ttl after the last.
+// Lose deletes the lock on key, as an operator does, or a server that restarts empty.
+// Another may take the key now. The method that held the lock learns of it at its next
+// renewal, a third of the ttl after the last.
 func (e *Engine) Lose(key string) {
 	e.helper()
 	if e.endKinds(key, false) {
@@ -64,12 +64,12 @@ func (e *Engine) Lose(key string) {
 	}
 }
 
-// HeldByOther has another process take the lock on key and hold it until
-// [Other.Release]. If a method under test holds it, that one is not told until
-// its next renewal, as after [Engine.Lose]: until then both are inside, and
-// what they write differs only by the fencing token. The lock is a mutex: a method with
-// another kind of lock gets [driver.ErrConflict], unless a second Locker of e takes the lock
-// by that method's policy in place of HeldByOther.
+// HeldByOther lets another process take the lock on key and hold it until
+// [Other.Release]. If a method under test holds the lock, it learns of it at its next
+// renewal, as after [Engine.Lose]. Until then both are inside, and only the fencing token
+// tells their writes apart. The lock is a mutex, so a method with another kind of lock gets
+// [driver.ErrConflict]. For such a method let a second Locker of e take the lock by the same
+// policy instead.
 func (e *Engine) HeldByOther(key string) *Other {
 	e.helper()
 	e.recall(key)
@@ -83,13 +83,13 @@ func (e *Engine) HeldByOther(key string) *Other {
 			e.testError("HeldByOther(%q): the key has a lock that is no mutex; have a second Locker of the Engine take it", key)
 			return &Other{Key: key}
 		}
-		// Free, but kept for a Locker whose turn it is: for 100 ms at most.
+		// The key is free, but kept for the Locker whose turn it is, for 100 ms at most.
 		time.Sleep(time.Millisecond)
 	}
 }
 
-// takeForOther takes key for a holder of its own. A *driver.HeldError says that it is kept for one
-// that waits.
+// takeForOther takes key for a new holder. A *driver.HeldError says that the key is kept for a
+// waiter.
 func (e *Engine) takeForOther(key string) (*lease, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -98,7 +98,7 @@ func (e *Engine) takeForOther(key string) (*lease, error) {
 	id := fmt.Sprintf("locktest:%d", e.others)
 	a := &driver.Acquisition{Key: key, ID: id, TTL: forever, Tokens: 1}
 	if l := e.holders[key]; l != nil {
-		a.ID = l.memoryID // the memory takes it for the holder's own repetition
+		a.ID = l.memoryID // for the memory this is a repeated acquire of the holder
 	}
 	l, err := e.take(context.Background(), a)
 	if err != nil {
@@ -110,15 +110,14 @@ func (e *Engine) takeForOther(key string) (*lease, error) {
 
 // Other is a lock that another process holds.
 type Other struct {
-	Key   string // byte for byte
+	Key   string // the key at the engine
 	Token uint64 // the fencing token, higher than any before it
 
 	lease *lease // nil if the key could not be taken
 }
 
-// Release frees the key and wakes who waits for it, also while no call of the
-// Locker's gets through. A second call does nothing, and so does a call after
-// the lock was expired or lost.
+// Release frees the key and wakes those that wait for it, even after [Engine.Fail].
+// A second call does nothing, and so does a call after the lock was expired or lost.
 func (o *Other) Release() {
 	if o.lease == nil {
 		return
@@ -131,21 +130,20 @@ func (o *Other) Release() {
 	}
 }
 
-// LoseReplies has the next n attempts to acquire reach the engine, but not
-// their answers come back: the caller gets [driver.ErrIndeterminate], and what
-// may have been taken is freed in the background. 0 ends it.
+// LoseReplies loses the answers to the next n attempts to acquire. The attempts reach the
+// engine, the caller gets [driver.ErrIndeterminate], and a lock that was taken is freed in
+// the background. 0 ends it.
 func (e *Engine) LoseReplies(n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.lostReplies = n
 }
 
-// Fail has every call to the engine fail with err from now on, or with an error
-// of its own if err is nil, until [Engine.Heal]. New acquires get
-// [driver.ErrUnavailable]; locks that are held can't be renewed, and are lost
-// when their leases end. An err that wraps [driver.ErrConflict] or
-// [driver.ErrIndeterminate] is told as such. Heal before the Locker is closed: its
-// Close waits for the releases that had no answer.
+// Fail lets every call to the engine fail with err until [Engine.Heal]. If err is nil,
+// they fail with a default error. New acquires get [driver.ErrUnavailable]. Locks that are
+// held can't be renewed, and are lost when their leases end. If err wraps
+// [driver.ErrConflict] or [driver.ErrIndeterminate], acquires get that instead. Call Heal
+// before the Locker is closed, because its Close waits for the releases that had no answer.
 func (e *Engine) Fail(err error) {
 	if err == nil {
 		err = errDown
@@ -155,17 +153,16 @@ func (e *Engine) Fail(err error) {
 	e.down = err
 }
 
-// Delay has the engine do at once what it is asked, but its answers take d
-// longer, until [Engine.Heal] or another Delay. A lease counts from before it
-// was asked for.
+// Delay makes each answer of the engine d late, until [Engine.Heal] or another Delay. The
+// engine still acts at once. A lease counts from before the request was sent.
 func (e *Engine) Delay(d time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.delay = d
 }
 
-// Heal ends Fail, Delay and LoseReplies. What was lost by then stays lost, and
-// what another process holds stays held.
+// Heal ends Fail, Delay and LoseReplies. Locks that were lost stay lost, and locks that
+// another process holds stay held.
 func (e *Engine) Heal() {
 	for _, named := range e.backends() {
 		named.Heal()
@@ -188,8 +185,8 @@ func (e *Engine) Held(key string) bool {
 	return e.holders[key] != nil
 }
 
-// holder returns who holds key. If nobody does, it is an error of the test, which
-// often spells the key wrong.
+// holder returns the holder of key. If there is none, that is an error of the test, which
+// may have misspelled the key.
 func (e *Engine) holder(op, key string) *lease {
 	e.helper()
 	e.mu.Lock()

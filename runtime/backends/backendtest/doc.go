@@ -1,7 +1,7 @@
-// Package backendtest is the conformance suite of lock backends: whoever
-// passes it can stand behind a [lock.Locker], with every guarantee that the
-// Locker gives. All backends of this project run it against their real
-// engines, and so can one that lives elsewhere:
+// Package backendtest is the conformance suite of lock backends. A backend that
+// passes it can be used by a [lock.Locker], which then gives all its guarantees. All
+// backends of this project run the suite against their real engines. A backend
+// outside of this project can do the same:
 //
 //	func TestConformance(t *testing.T) {
 //		addr := startMyEngine(t)
@@ -24,38 +24,37 @@
 // memlock/conformance_test.go is the shortest test of this form, and etcdlock has one
 // with a Network between client and server.
 //
-// Each behaviour has a file of its name; suite.go lists them. Checks of
-// the bare Backend hold it to the contract that its interface states; checks
-// through a Locker hold both to what a user sees.
+// Each behaviour has a file of its name; suite.go lists them. Some checks call the
+// Backend directly, and compare it with the contract of its interface. Others use it
+// through a Locker, and check what a user sees.
 //
 // # What an engine can't do
 //
-// What an engine, or its harness, can't do is declared in [Harness].Cannot with
-// its reason. Nothing is skipped in silence: where the declaration is about the
-// backend the suite checks that the backend refuses it, by an error that says
-// so, or does without it as well as the contract asks; and each declaration is
-// printed with its reason, below the line of the results. A declaration that is
-// needless, because the harness has what it says is missing, is an error.
+// [Harness].Cannot declares what an engine or its harness can't do, with the reason.
+// Nothing is skipped in silence. If a declaration is about the backend, the suite
+// checks that the backend refuses the request with an error that says so, or does
+// without the ability as well as the contract demands. Each declaration is printed with
+// its reason, below the line of the results. A declaration is an error if the harness
+// has the ability after all.
 //
 // # Time
 //
-// Every time in the suite derives from the harness: TTL is the lease of the
-// checks that wait for its end, Slack how much later than that the engine may
-// end it. Where the end is not the point, leases are long (a minute, or MaxTTL),
-// so that a busy machine does not see them end, and what is left behind shows.
-// What a check measures may be too long by how late this process was and, where
-// the Backend is a driver.Pinger, by how much longer than usual its Ping takes
-// meanwhile. The checks of one harness run side by side, 16 at once and each
-// under keys of its own: an engine that counts in seconds takes little longer
-// than one that does not. A few, which count goroutines, run alone at the end:
-// call Run from a test that is not parallel.
+// All times in the suite follow from the harness. TTL is the lease of checks that
+// wait for its end; Slack is how much later than that the engine may end it. Other
+// checks take long leases (a minute, or MaxTTL): they do not end on a busy machine, and
+// a lock that is left behind is noticed. A measured time may be too long by as much as
+// this process was late and, if the Backend is a driver.Pinger, by as much as its Ping
+// took longer than usual. The checks of one harness run at the same time, up to 16, each
+// with keys of its own. So an engine that counts in seconds takes little longer than
+// others. A few checks count goroutines and run alone at the end: call Run from a test
+// that is not parallel.
 //
 // # Storm
 //
-// What the checks do not think of, [Storm] may find: Lockers that use few keys at
-// random while faults strike them. [Run] runs that instead where the environment
+// [Storm] may find mistakes that no check looks for: its Lockers use a few keys at
+// random under faults. [Run] runs it instead of the checks if the environment
 // asks for it: LOCKGEN_STORM=1m go test -run Conformance.
 //
-// Run with the race detector: critical sections are guarded by nothing but the
-// lock under test.
+// Run the suite with the race detector, because only the lock under test guards the
+// critical sections.
 package backendtest

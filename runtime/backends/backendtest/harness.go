@@ -7,72 +7,71 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// Harness says how to reach one engine, and what is to be expected of it. All
-// functions may be called from several goroutines at once.
+// Harness says how to reach one engine, and what to expect of it. Several goroutines may
+// call its functions at once.
 type Harness struct {
-	// Name is the row of the table of results: "redis", "etcd (3 members)".
+	// Name is the name of the row in the table of results: "redis", "etcd (3 members)".
 	Name string
 
-	// Open returns a new Backend on the engine that all Backends of the harness
-	// share: with a client of its own, as in another process. It may register
-	// clean-ups with t and must not fail when the engine is busy. The suite
-	// closes the Backend, itself or by a Locker, before these clean-ups run.
+	// Open returns a new Backend with a client of its own, as in another process. All
+	// Backends of the harness share one engine. Open may register clean-ups with t, and
+	// must not fail when the engine is busy. The suite closes the Backend, directly or by
+	// a Locker, before these clean-ups run.
 	Open func(t testing.TB) driver.Backend
 
-	// OpenFaulty is Open of a Backend whose way to the engine can be disturbed
-	// by the Faults, and by these alone: no other Backend notices. Over TCP that
-	// is a [Network].
+	// OpenFaulty is like Open, but the Faults can disturb the connection of this Backend
+	// to the engine. They disturb no other Backend. Over TCP use a [Network].
 	OpenFaulty func(t testing.TB) (driver.Backend, Faults)
 
-	// TTL is the lease of checks that wait for its end: as short as the engine
-	// allows and a busy machine can renew in time (half a second, rather than less).
+	// TTL is the length of the lease in checks that wait for its end. It should be short,
+	// but long enough for a busy machine to renew it in time: half a second is a good value.
 	TTL time.Duration
-	// Slack is how much later than after its ttl the engine may end a lease
-	// that nobody renews, and let the next one in.
+	// Slack is how much longer than its ttl a lease that nobody renews may last at the
+	// engine.
 	Slack time.Duration
-	// MinTTL and MaxTTL are the shortest and the longest lease that the backend
-	// takes. A ttl outside is refused with lock.ErrInvalid, by an error that
-	// holds the limit as time.Duration prints it. 0 is no limit but Policy's own.
+	// MinTTL and MaxTTL are the shortest and the longest lease that the backend accepts.
+	// It must refuse any other ttl with lock.ErrInvalid, and the error must contain the
+	// limit as time.Duration prints it. 0 means that only Policy has a limit.
 	MinTTL, MaxTTL time.Duration
 
-	// MaxKey is the longest key that the backend takes, in bytes, of letters
-	// and digits. One that is longer is refused with lock.ErrInvalid. Unlimited
-	// says that none is too long.
+	// MaxKey is the length in bytes of the longest key of letters and digits that the
+	// backend accepts. It must refuse a longer key with lock.ErrInvalid. Unlimited means
+	// that there is no limit.
 	MaxKey int
-	// Refuses returns why the backend refuses key with lock.ErrInvalid, or "" if
-	// it takes it. nil: it takes all. The suite tries keys of all bytes, and
-	// requires of each that it is refused so, or is a lock of its own.
+	// Refuses returns why the backend refuses key with lock.ErrInvalid, or "" if it
+	// accepts key. nil means that it accepts all keys. The suite tries keys of all bytes.
+	// Each must be refused, or be a lock of its own.
 	Refuses func(key string) (reason string)
-	// Key turns a name that the suite chose into a key that the engine's
-	// settings allow: puts a prefix before it. nil leaves it as it is.
+	// Key turns a name that the suite chose into a key that the engine's settings allow,
+	// for example by a prefix. nil means that the name is the key.
 	Key func(name string) string
 
 	// Remove deletes the lock on key at the engine, whoever holds it, as an
 	// operator or a server that lost its data does.
 	Remove func(t testing.TB, key string)
-	// Occupy puts something that is no lock at key, where the engine has room
-	// for such a thing; it is removed by the end of t.
+	// Occupy stores something other than a lock at key, if the engine can store such a
+	// thing. It is removed by the end of t.
 	Occupy func(t testing.TB, key string)
 
-	// Leftovers returns what the engine keeps for keys that begin with prefix, for
-	// locks that are held, waited for or subscribed to; what is kept for a while to
-	// refuse what comes late, or to have tokens rise, does not count.
+	// Leftovers returns what the engine stores for keys that begin with prefix, for locks
+	// that are held, waited for or subscribed to. Data that the engine keeps for a while,
+	// to refuse late requests or to make tokens rise, does not count.
 	Leftovers func(t testing.TB, prefix string) []string
 
-	// Holds is how many locks are held, and renewed, at once: 300 unless set, which is a few
-	// batches, or what the environment has by the name of LOCKGEN_HOLDS.
+	// Holds is how many locks are held and renewed at once. 0 means the value of the
+	// environment variable LOCKGEN_HOLDS, or else 300, which is a few batches.
 	Holds int
-	// Parallel is how many checks run at once: 16 unless set, and 1 for an engine
-	// that does one thing after the other.
+	// Parallel is how many checks run at once. 0 means 16. Set 1 for an engine that runs one
+	// request at a time.
 	Parallel int
 
-	// SameAs is the row whose Backend this one is too, on servers in another topology:
-	// "redis". Then only what a topology can change is checked: Expiry, Waiting, Replies
-	// and Close. The rest is that row's.
+	// SameAs is the row, such as "redis", that has the same Backend on servers in another
+	// topology. Then only the behaviours that depend on the topology are checked: Expiry,
+	// Waiting, Replies and Close.
 	SameAs string
 
-	// Cannot declares what is missing, each with its reason, which is printed
-	// with the results.
+	// Cannot declares the abilities that are missing, each with its reason. The reasons are
+	// printed with the results.
 	Cannot map[Ability]string
 }
 
@@ -82,63 +81,61 @@ const Unlimited = -1
 // Ability is something that not every engine, or not every harness, has.
 type Ability string
 
-// The abilities. What is not declared in Harness.Cannot is there.
+// The abilities. A harness has each ability that Harness.Cannot does not declare.
 const (
-	// NetworkFaults is Harness.OpenFaulty. An engine in this process may have no
-	// network that could fail.
+	// NetworkFaults means Harness.OpenFaulty. An engine in this process has no network that
+	// can fail.
 	NetworkFaults Ability = "network faults"
-	// LateRequests is that the Faults implement [LateFaults].
+	// LateRequests means that the Faults implement [LateFaults].
 	LateRequests Ability = "late requests"
-	// Removal is Harness.Remove.
+	// Removal means Harness.Remove.
 	Removal Ability = "removal"
-	// Conflict is Harness.Occupy: something else can live at a lock's key.
+	// Conflict means Harness.Occupy: something other than a lock can be at a key.
 	Conflict Ability = "conflict"
-	// Inspection is Harness.Leftovers.
+	// Inspection means Harness.Leftovers.
 	Inspection Ability = "inspection"
-	// WakeUp is driver.Notifier: a waiter hears of a release from the engine. A
-	// backend without it is checked to refuse it, and to have its waiters served
-	// by polling.
+	// WakeUp means driver.Notifier: the engine tells a waiter of a release. If it is missing,
+	// the suite checks that the backend refuses to subscribe, and that its waiters get the
+	// lock by polling.
 	WakeUp Ability = "wake-up"
-	// Lapse is that a lease that nobody calls Renew on ends, though its client
-	// lives. A session that keeps itself alive may lack it; then the suite checks
-	// that the lease does last.
+	// Lapse means that a lease ends if nobody calls its Renew, even if its client lives. A
+	// session that keeps itself alive may lack it. Then the suite checks that the lease lasts.
 	Lapse Ability = "lapse"
-	// FlatHolds is that the goroutines of the process do not grow with the locks
-	// that it holds. Where each hold has a connection for itself, whose client runs
-	// a goroutine for it, they do; then the suite checks that it is one and no more.
+	// FlatHolds means that a process with more locks has no more goroutines. It is missing if
+	// each hold has a connection of its own and the client runs a goroutine for each connection.
+	// Then the suite checks that there is only one goroutine for each hold.
 	FlatHolds Ability = "flat holds"
-	// Clock is that the engine itself ends what nobody uses any more. Without it the record
-	// of a lock that is no mutex may stay after a fault, without a holder, until somebody
-	// uses its key; then a storm does not ask that nothing of those is left.
+	// Clock means that the engine itself deletes what nobody uses any more. If it is missing,
+	// the record of a lock other than a mutex may stay after a fault, without a holder, until
+	// somebody uses its key. Then a storm accepts that such records are left.
 	Clock Ability = "clock"
-	// ReadWriteLocks, FairLocks, Semaphores and Ticks (driver.Once) are what driver.Kinded says. A backend
-	// without a kind is checked to have a Locker refuse it.
+	// ReadWriteLocks, FairLocks, Semaphores and Ticks (driver.Once) are the kinds of driver.Kinded. If one
+	// is missing, the suite checks that a Locker refuses it.
 	ReadWriteLocks Ability = "read-write locks"
 	FairLocks      Ability = "fair locks"
 	Semaphores     Ability = "semaphores"
 	Ticks          Ability = "ticks"
 )
 
-// MutexesOnly is a Harness.Cannot of a backend that has no other kinds of lock.
+// MutexesOnly returns a Harness.Cannot for a backend that has only mutexes.
 func MutexesOnly(reason string) map[Ability]string {
 	return map[Ability]string{ReadWriteLocks: reason, FairLocks: reason, Semaphores: reason, Ticks: reason}
 }
 
-// topology is what the results name as missing where SameAs leaves checks to another row.
+// topology is the ability that the results name as missing if SameAs leaves checks to another row.
 const topology Ability = "difference"
 
-// Faults disturb the way of one Backend to its engine. All may be called while
-// calls are under way.
+// Faults disturb the connection of one Backend to its engine. Its methods may be called
+// while calls are under way.
 type Faults interface {
 	// LoseReplies lets requests reach the engine, and loses the answers.
 	LoseReplies()
-	// Silence loses requests and answers, without a word: connections stay open
-	// and new ones are accepted. The engine seems to hang; for the engine, the
-	// client has died.
+	// Silence loses requests and answers without an error: connections stay open, and new
+	// ones are accepted. For the client the engine hangs; for the engine the client has died.
 	Silence()
-	// Delay makes all answers from now on take d longer.
+	// Delay makes all answers from now on d late.
 	Delay(d time.Duration)
-	// Heal ends all that. Connections that lost something are cut.
+	// Heal ends all faults. Connections that lost something are cut.
 	Heal()
 }
 
@@ -151,17 +148,17 @@ type LateFaults interface {
 
 // Held are requests that were held back on their way to the engine.
 type Held interface {
-	// Arrived is closed when there is one.
+	// Arrived is closed when a request was held back.
 	Arrived() <-chan struct{}
-	// Overtake cuts the connections that carry what is held, as seen by the
-	// client. What it sends from now on goes on new ones, and is not held.
+	// Overtake cuts the connections of the held requests on the client's side. The client
+	// sends its next requests on new connections, and these are not held.
 	Overtake()
-	// Deliver hands the engine what was held, and returns when it has had time to
-	// act on it. The answers are lost.
+	// Deliver sends the held requests to the engine, and returns when it has had time to
+	// act on them. The answers are lost.
 	Deliver()
 }
 
-// check reports what is missing in h, or is said to be.
+// check fails t if h is incomplete, or if Cannot is wrong.
 func (h *Harness) check(t testing.TB) {
 	t.Helper()
 	if h.Name == "" || h.Open == nil || h.TTL <= 0 || h.MaxKey == 0 {

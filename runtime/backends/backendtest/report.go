@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// report is what the suite found of one harness. It is printed in lines that
-// a program can pick out of a run's output, whose fields are parted by tabs:
+// report has the results of one harness. It is printed in lines that a program can
+// find in the output of a run. Their fields are separated by tabs:
 //
 //	backendtest	<harness>	<behaviour>	<checks passed>	<failed>	<declared missing>
 //	backendtest	<harness>	<behaviour>	missing	<check>	<ability>	<reason>
@@ -56,7 +56,7 @@ func (r *report) print(t testing.TB) {
 	for _, b := range behaviours() {
 		c := r.cells[b.name]
 		if c == nil {
-			continue // not chosen by -run
+			continue // -run left it out
 		}
 		fmt.Fprintf(out, "backendtest\t%s\t%s\t%d\t%d\t%d\n", r.harness, b.name, c.passed, c.failed, c.declared)
 		slices.Sort(c.notes)

@@ -20,8 +20,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// StormEnv is the environment variable that makes [Run] a [Storm]: its length, as
-// time.ParseDuration takes it, and after a comma, if it is to be repeated, its seed.
+// StormEnv is the environment variable that makes [Run] run a [Storm]. Its value is the
+// length of the storm as for time.ParseDuration. To repeat a storm, add a comma and its seed.
 const StormEnv = "LOCKGEN_STORM"
 
 const (
@@ -30,13 +30,13 @@ const (
 	stormKeys    = 2
 )
 
-// Storm has several Lockers, each as in a process of its own, lock few keys for d, and for
-// longer if nobody has held one by then, at random: they wait, try, give up, hold on for longer than a lease, leave, and die,
-// while the Faults of the harness strike each of them. It fails if two were ever
-// sure to hold one key, if a later hold has no higher token, if a call does not come
-// back, or if a key is not free when all have gone.
+// Storm runs several Lockers, each like a process of its own, that lock a few keys at random
+// for d, or longer if no lock was held by then. They wait, try, give up, hold a lock for longer
+// than a lease, leave and die, while the Faults of the harness strike each of them. Storm fails
+// if two were ever sure to hold one key, if a later hold has no higher token, if a call does not
+// return, or if a key is not free when all have left.
 //
-// The same seed makes the same draws; what comes of them differs each time.
+// The same seed makes the same random choices, but their results differ each time.
 func Storm(t *testing.T, h Harness, d time.Duration, seed uint64) {
 	t.Helper()
 	h.check(t)
@@ -105,8 +105,8 @@ type storm struct {
 	claims map[string][]claim // by key
 }
 
-// claim says that one was sure to hold a key, from the end of its acquire until it
-// asked for the last time and was told so.
+// claim is a time in which a holder was sure to hold a key: from the end of its acquire to
+// the last time that it asked and was told so.
 type claim struct {
 	who         string
 	policy      *lock.Policy
@@ -124,7 +124,7 @@ func (st *storm) random(of ...int) *rand.Rand {
 	return rand.New(rand.NewPCG(st.seed, n))
 }
 
-// process is one process after the other: each has a Locker, and leaves after a while.
+// process runs one process after another. Each has a Locker, and leaves after a while.
 func (st *storm) process(i int) {
 	for life := 0; !st.ended(); life++ {
 		rng := st.random(i, life)
@@ -152,11 +152,11 @@ func (st *storm) process(i int) {
 		}
 		st.sleep(between(rng, st.h.TTL, 6*st.h.TTL))
 		close(end)
-		striking.Wait() // and all is healed
+		striking.Wait() // all faults are healed now
 		if dies := faults != nil && rng.IntN(3) == 0; dies {
-			faults.Silence() // for the engine it has died, with its locks and its places
+			faults.Silence() // for the engine the process has died, with its locks and its places in queues
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
-			_ = l.Close(ctx) // says who still held a lock
+			_ = l.Close(ctx) // its error says who still held a lock
 			cancel()
 			working.Wait()
 			st.sleep(between(rng, 0, st.h.TTL))
@@ -170,7 +170,7 @@ func (st *storm) process(i int) {
 	}
 }
 
-// strike lets one fault follow the other, with calm between them.
+// strike runs one fault after another, with pauses between them.
 func (st *storm) strike(f Faults, rng *rand.Rand, end <-chan struct{}) {
 	defer f.Heal()
 	for !st.ended() && !closed(end) {
@@ -194,7 +194,7 @@ func (st *storm) strike(f Faults, rng *rand.Rand, end <-chan struct{}) {
 	}
 }
 
-// sleep is cut short by the end of the storm.
+// sleep waits for d or the end of the storm.
 func (st *storm) sleep(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -246,19 +246,19 @@ func (w *stormWorker) scene() {
 	case err == nil, errors.Is(err, lock.ErrClosed):
 	case errors.Is(err, lock.ErrNotAcquired), errors.Is(err, lock.ErrUnavailable), errors.Is(err, lock.ErrIndeterminate), errors.Is(err, lock.ErrLost):
 		w.failures.Add(1)
-		time.Sleep(between(w.rng, 0, 4*time.Millisecond)) // failures may follow each other at once
+		time.Sleep(between(w.rng, 0, 4*time.Millisecond)) // pause, since failures may follow each other at once
 	default:
 		w.Errorf("seed %d: %s: an error that Do may not have: %v", w.seed, w.name, err)
 	}
 }
 
-// hold is inside the lock for d, and notes for how long it was sure of that.
+// hold stays inside the lock for d, and notes for how long it was sure to hold it.
 func (w *stormWorker) hold(ctx context.Context, p *lock.Policy, key string, d time.Duration) {
 	w.holds.Add(1)
 	now := time.Now()
 	c := claim{who: w.name, policy: p, from: now, until: now}
 	c.token, _ = lock.Token(ctx)
-	sure := false // not if the lease was over as it came
+	sure := false // it stays false if the lease was over when the grant arrived
 	for end := now.Add(d); ; {
 		asked := time.Now()
 		if lock.Check(ctx) != nil {
@@ -278,11 +278,11 @@ func (w *stormWorker) hold(ctx context.Context, p *lock.Policy, key string, d ti
 	w.claims[key] = append(w.claims[key], c)
 }
 
-// calm sees that all can be had by a newcomer, and that nothing is left.
+// calm checks that a new Locker can take all locks, and that nothing is left.
 func (st *storm) calm() {
 	l := lock.New(st.h.Open(st.T), nil)
 	for _, key := range st.keys {
-		p := key.policies[len(key.policies)-1] // the one that needs most room
+		p := key.policies[len(key.policies)-1] // the one that excludes the most others
 		p.TTL = st.long()
 		if err := l.Do(st.bounded(), &p, key.name, func(context.Context) error { return nil }); err != nil {
 			st.Errorf("seed %d: %s can't be had after all have gone: %v", st.seed, key.name, err)
@@ -304,7 +304,7 @@ func (st *storm) calm() {
 	st.Errorf("seed %d: left behind: %v", st.seed, left)
 }
 
-// mayStay reports whether name is of a lock that is no mutex, at an engine without a clock.
+// mayStay reports whether name belongs to a lock other than a mutex at an engine without a clock.
 func (st *storm) mayStay(name string) bool {
 	if _, clockless := st.h.Cannot[Clock]; !clockless {
 		return false

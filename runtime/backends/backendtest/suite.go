@@ -12,7 +12,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// behaviour is one column of the table: its checks are in the file of its name.
+// behaviour is one column of the table. Its checks are in the file of its name.
 type behaviour struct {
 	name   string
 	checks []check
@@ -21,12 +21,12 @@ type behaviour struct {
 // check is one thing that must hold.
 type check struct {
 	name  string
-	needs []Ability // without one of them it can't be run
-	alone bool      // it counts what the whole process has: nothing may run beside it
+	needs []Ability // the check can't run without all of them
+	alone bool      // it counts goroutines of the whole process, so no other check may run at the same time
 	run   func(c *trial)
-	// without is run instead where the first of needs is declared missing: it
-	// checks that the backend refuses, or does without, as well as the contract
-	// asks. nil: there is nothing of the backend's to see.
+	// without runs instead if the first of needs is declared missing. It checks that the
+	// backend refuses the request, or does without the ability as well as the contract
+	// demands. nil means that there is nothing to check.
 	without func(c *trial)
 }
 
@@ -56,11 +56,11 @@ func behaviours() []behaviour {
 }
 
 // Run runs the suite: one subtest for each behaviour, with one for each check.
-// Call it from a test that is not parallel. It returns when all is done, after
-// a minute or less; what the checks found stands in the output of t, one line
-// for each behaviour, for `go test -v` and for tools that print a table.
+// Call it from a test that is not parallel. It returns when all checks are done, after
+// a minute or less. It prints the results to the output of t, one line for each
+// behaviour, for `go test -v` and for tools that print a table.
 //
-// Where the environment says so, by [StormEnv], it runs a [Storm] instead.
+// If [StormEnv] is set in the environment, Run runs a [Storm] instead.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	if d, seed, asked := stormAsked(t); asked {
@@ -81,20 +81,20 @@ type suite struct {
 	meter  *lagmeter.Meter
 	server *lagmeter.Server // nil if the Backend is no driver.Pinger
 	keys   keyCount
-	held   *int // goroutines that many holds had, once that is known
+	held   *int // how many goroutines many holds had, once that is known
 }
 
-// soon is how long a check waits for what must happen, before it fails.
+// soon is how long a check waits for something that must happen before it fails.
 func (s *suite) soon() time.Duration { return 10*time.Second + 6*(s.h.TTL+s.h.Slack) }
 
-// runBesideEachOther runs the checks that need not be alone, and beside them a Backend that asks
-// how late the engine is.
+// runBesideEachOther runs the checks that need not run alone, and at the same time a Backend that
+// measures how late the engine is.
 func (s *suite) runBesideEachOther(t *testing.T, r *report) {
 	b := s.h.Open(t)
 	if shared, ok := b.(driver.Shared); ok {
 		shared.Attach()
 	}
-	defer func() { _ = b.Close() }() // what Close says is asked by others
+	defer func() { _ = b.Close() }() // other checks look at the error of Close
 	if p, ok := b.(driver.Pinger); ok {
 		s.server = lagmeter.Watch(func(ctx context.Context) { s.ping(ctx, t, p) })
 		defer s.server.Stop()
@@ -102,7 +102,7 @@ func (s *suite) runBesideEachOther(t *testing.T, r *report) {
 	s.runAll(t, r, false)
 }
 
-// ping asks whether the engine answers, which it must: a Ping that hangs would excuse all that is late.
+// ping checks that the engine answers: a Ping that hangs would excuse all late answers.
 func (s *suite) ping(ctx context.Context, t *testing.T, p driver.Pinger) {
 	ctx, cancel := context.WithTimeout(ctx, s.soon())
 	defer cancel()
@@ -112,9 +112,9 @@ func (s *suite) ping(ctx context.Context, t *testing.T, p driver.Pinger) {
 	}
 }
 
-// runAll runs the checks that run alone, or the others. The suite bounds by
-// itself how many run at once: they wait for leases much more than they
-// compute, which go test's own bound does not reckon with.
+// runAll runs the checks that run alone, or the others. The suite has its own bound on how
+// many run at once, because they wait for leases much more than they compute: the bound of
+// go test is for tests that compute.
 func (s *suite) runAll(t *testing.T, r *report, alone bool) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -159,11 +159,11 @@ func (s *suite) runOne(t *testing.T, r *report, behaviour string, one check) {
 	}
 }
 
-// changeable are the behaviours that depend on where the servers are and how they fail.
+// changeable are the behaviours that depend on the topology of the servers.
 var changeable = []string{"Expiry", "Waiting", "Replies", "Close"}
 
-// missing returns the first ability that one needs and the harness declares
-// missing, and why.
+// missing returns the first ability that the check needs and the harness declares missing,
+// with the reason.
 func (s *suite) missing(behaviour string, one check) (Ability, string) {
 	if s.h.SameAs != "" && !slices.Contains(changeable, behaviour) {
 		return topology, "as " + s.h.SameAs + ", which has no other code for it"
