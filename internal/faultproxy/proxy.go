@@ -1,9 +1,9 @@
 // Package faultproxy is a TCP proxy between a client and its server, a Redis or a
-// ZooKeeper, that loses, delays and holds back what a network can lose, delay and hold back. It
-// knows where a request begins and ends, so that a test can say which command is
-// struck, and can count commands, pipelined ones included.
+// ZooKeeper. It loses, delays and holds back requests and replies, as a network may. It
+// knows where a request begins and ends. So a test can choose the command that is lost or
+// delayed, and can count commands, also in a pipeline.
 //
-// All switches may be turned while connections are in use.
+// All switches may be changed while connections are in use.
 package faultproxy
 
 import (

@@ -35,11 +35,11 @@ func matching(arguments func([]byte) []string, name string, parts []string) Matc
 	}
 }
 
-// swallow is an order to lose the replies to the next requests that match.
+// swallow says to lose the replies to the next requests that match.
 type swallow struct {
 	match Match
-	left  int // requests that have still to come
-	lost  int // replies that have still to be lost
+	left  int // how many requests are still to come
+	lost  int // how many replies are still to be lost
 	done  chan struct{}
 }
 
@@ -55,8 +55,8 @@ type Held struct {
 // Arrived is closed when the request has come and is held.
 func (h *Held) Arrived() <-chan struct{} { return h.arrived }
 
-// Deliver sends the request on to the server and returns when it was answered, so
-// has run. It may be called once.
+// Deliver sends the request to the server, and returns when the server has answered, so the
+// request has run. It may be called once.
 func (h *Held) Deliver(ctx context.Context) error {
 	close(h.deliver)
 	select {
@@ -69,7 +69,8 @@ func (h *Held) Deliver(ctx context.Context) error {
 	}
 }
 
-// wait says whether the request is to be sent, once that is known.
+// wait blocks until Deliver is called, and returns true, or until the server has gone, and
+// returns false.
 func (h *Held) wait(serverGone context.Context) bool {
 	select {
 	case <-h.deliver:
@@ -80,7 +81,7 @@ func (h *Held) wait(serverGone context.Context) bool {
 	}
 }
 
-// admit counts a request that has come and says what is to become of it.
+// admit counts a request, and says what to do with it.
 func (p *Proxy) admit(request []byte) *frame {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -111,14 +112,14 @@ func (p *Proxy) lost(s *swallow) {
 	}
 }
 
-// due returns when what has come just now is to go on.
+// due returns when data that arrives now is to be sent on.
 func (p *Proxy) due(dir Direction) time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return time.Now().Add(p.delays[dir])
 }
 
-// dropped says whether what goes in dir falls into a hole now.
+// dropped reports whether data in the direction dir is lost now.
 func (p *Proxy) dropped(dir Direction) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

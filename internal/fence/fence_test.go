@@ -1,8 +1,7 @@
-// Package fence keeps the imports of the project pointing one way.
+// Package fence tests which packages import which.
 //
-// A user's program compiles what the packages that it imports import: the runtime
-// must cost nothing but the standard library, and a backend nothing but its own
-// client.
+// A user's program compiles all that its imports import. So the runtime may import only
+// the standard library, and a backend only its own client besides.
 package fence
 
 import (

@@ -1,5 +1,5 @@
-// Package lagmeter knows how late the machine's scheduler has been of late: a test
-// that finds a call slow must not blame the call for a machine that is overloaded.
+// Package lagmeter measures how late the machine's scheduler was. A test adds that to its limit
+// for a call, so that an overloaded machine does not fail it.
 package lagmeter
 
 import (

@@ -1,4 +1,4 @@
-// Package readme holds the README to what it says.
+// Package readme tests that the README and the pages in docs are correct.
 package readme
 
 import (
@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// shopModule makes a module of the README's example, has lockgen write its wrapper, and returns
-// both folder and lockgen.
+// shopModule makes a module of the README's example and runs lockgen in it. It returns the folder
+// and the path of lockgen.
 func shopModule(t *testing.T) (dir, lockgen string) {
 	t.Helper()
 	root, err := filepath.Abs("../..")
@@ -41,7 +41,7 @@ replace github.com/lockgen/lockgen => `+root+"\n")
 	return dir, lockgen
 }
 
-// TestExample vets and runs the README's example.
+// TestExample checks the README's example by go vet, and runs it.
 func TestExample(t *testing.T) {
 	dir, _ := shopModule(t)
 	run(t, dir, "go", "vet", "./...")

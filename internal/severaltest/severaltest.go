@@ -1,5 +1,5 @@
-// Package severaltest checks Backends that are made of several: those of packages quorum, failover
-// and sharded. Of each there is a row over memory, one over Redis, and a storm.
+// Package severaltest checks Backends that are made of several Backends: those of packages quorum,
+// failover and sharded. Each is checked over memory and over Redis, and by a storm.
 package severaltest
 
 import (

@@ -1,21 +1,19 @@
 // Package sim plays episodes in which processes lock the same keys under faults, in
-// virtual time, and checks what came of it. All of an episode follows from its seed:
+// virtual time, and checks the results. The seed decides everything in an episode:
 // the same seed makes the same history, to the byte.
 //
-// An episode is one bubble of testing/synctest. In it are some processes, each with a
-// Locker, a redislock and a go-redis client of its own, and the workers of the soak
-// (package client); a network (package vnet); a server, which is a miniredis with the
-// faults of a real one ([Redis]); or another engine. Faults are drawn from the seed
-// ([NewPlan]). In the end all is healed and the processes leave. The history is checked
-// by the oracles of the soak (package history), and by [Result.live].
+// An episode is one bubble of testing/synctest. It has several processes, each with a
+// Locker, a redislock, a go-redis client and the workers of the soak (package client); a
+// network (package vnet); and a server, which is a miniredis with the faults of a real one
+// ([Redis]) or another engine. Faults are drawn from the seed ([NewPlan]). At the end all
+// faults are healed, and the processes leave. The oracles of the soak (package history) and
+// [Result.live] check the history.
 //
-// What makes runs repeatable is in package goruntime. What miniredis can't do, and how
-// it is kept honest, is in package differential. README.md tells how to write a
-// scenario.
+// Package goruntime makes runs repeatable. Package differential says what miniredis can't
+// do, and compares it with a real Redis. README.md tells how to write a scenario.
 //
-// What is not simulated: the instant at which a goroutine is preempted (goroutines change
-// where they block, in an order drawn from the seed); a process that is paused alone has
-// its timers fire in time, and only its callers and its network stop ("pause-client"),
-// while all processes together also have late timers ("stall-clients"); a Cluster,
-// Sentinel, replicas and TLS.
+// Not simulated are preemption at any instant (goroutines switch only where they block, in
+// an order drawn from the seed), a Cluster, Sentinel, replicas and TLS. A pause of one
+// process ("pause-client") stops only its callers and its network; its timers still fire in
+// time. A pause of all processes ("stall-clients") also delays timers.
 package sim

@@ -1,9 +1,8 @@
-// Package testserver starts real servers for tests: on free ports, in temporary
-// folders, ready within milliseconds, and gone when the tests are.
+// Package testserver starts real servers for tests, on free ports and in temporary
+// folders. They are ready within milliseconds, and end with the tests.
 //
-// There are two ways in. The command internal/testserver/cmd wraps a whole test
-// run and exports the addresses, so that all packages share one server of each
-// kind:
+// There are two ways to use it. The command internal/testserver/cmd wraps a whole test
+// run and exports the addresses, so all packages share one server of each kind:
 //
 //	go run ./internal/testserver/cmd exec -only redis -- go test ./...
 //
@@ -12,15 +11,14 @@
 // wrapper Redis starts a server for as long as some test needs one, so that a
 // plain `go test` works as well.
 //
-// What happens when a primary is replaced or a slot moves is seen with
 // [StartSentinel] (a Redis, two replicas, three sentinels) and [StartCluster] (three
-// masters with a replica each), private too. They are told of each other in the
-// files that they would have written in time, so that tests need not wait for them
-// to meet.
+// masters with a replica each) are private too. They are for tests in which a primary is
+// replaced or a slot moves. Their servers start with the configuration files that they
+// would have written after they had met, so tests need not wait for that.
 //
-// A missing server makes a test skip with the line that installs it. With
-// CI=true, or LOCKGEN_TEST_REQUIRE naming the server or "all", it fails instead:
-// a test that skips in silence would look like one that passed.
+// If a server is missing, the test is skipped with the command that installs it. With
+// CI=true, or if LOCKGEN_TEST_REQUIRE names the server or "all", the test fails instead,
+// because a skipped test is easily taken for one that passed.
 //
-// To add an engine write one file with a [Server] and list it in [Servers].
+// To add an engine, write one file with a [Server] and list it in [Servers].
 package testserver

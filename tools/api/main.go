@@ -1,7 +1,7 @@
-// Command api keeps the exported API of the public packages in golden files.
+// Command api compares the exported API of the public packages with golden files.
 //
-// Usage: api [-write] folder... from the root of the project. It compares each
-// package's exported declarations with api/<folder>.txt, or writes them there.
+// Usage: api [-write] folder... in the root of the project. It compares the exported
+// declarations of each package with api/<folder>.txt. With -write it writes them there.
 package main
 
 import (

@@ -1,11 +1,11 @@
-// Demosvg draws what a terminal shows as an SVG, for light and dark pages: it reads the
-// text from its standard input and writes the picture to its standard output.
+// Demosvg draws the output of the demo as an SVG for light and dark pages. It reads the text
+// from its standard input and writes the picture to its standard output.
 //
 //	make demo DEMOFLAGS=-kill | go run -C tools ./demosvg >docs/demo.svg
 //
-// Progress lines and what make echoes are left out. The numbers of the first column after the label are
-// those without the lock, and red; those of the second are green. In the rows of the lesson what was
-// sold too often is red, and what never sold again.
+// It leaves out progress lines and the commands that make prints. In the first column after the label are
+// the numbers without the lock, in red; in the second those with it, in green. In the rows of the lesson
+// those numbers are red that show that something was sold too often, or was never sold again.
 package main
 
 import (

@@ -1,8 +1,8 @@
-// Command measure counts what a reader of the project has to read.
+// Command measure counts how much a reader of the project has to read.
 //
-// It prints the lines of Go, Lua and SQL without tests of each room, the files over
-// 400 lines and the functions over 60, and for each task of docs/reading.txt the
-// files and lines that one opens for it. It fails if a file of a task is absent.
+// It prints the lines of Go, Lua and SQL without tests in each part of the project, the files
+// over 400 lines and the functions over 60. For each task of docs/reading.txt it prints the
+// files and lines to read. It fails if a file of a task does not exist.
 //
 // Usage: measure [folder]
 package main

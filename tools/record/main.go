@@ -1,13 +1,13 @@
-// Record plays the simulation, mistakes made on purpose, other lock libraries, the soak, the storms
-// and the check of histories, and writes a page that says what was claimed, what was done to it,
-// and what came of it, so that anyone can repeat it.
+// Record runs the simulation, also with mistakes made on purpose and with other lock libraries, the
+// soak, the storms and the check of histories. It writes a page with what is claimed, how it was
+// tested and the results, so that anyone can repeat the runs.
 //
-//	record                                     all of it: 20 minutes
-//	record -only storm/etcd                    one run, or those whose names begin so; the others are as they were on this commit
+//	record                                     all runs: 20 minutes
+//	record -only storm/etcd                    only the runs whose names begin so; the others stay as they are for this commit
 //	record -sim 5m -peers 1000 -soak 10m -storm 1m -mutants ''
 //
-// It runs make in the current folder, which is the root of the project. A run that fails, or that
-// takes longer than it may and is ended, is on the page, and the exit status is 1 then.
+// It runs make in the current folder, which must be the root of the project. If a run fails, or is
+// ended because it takes too long, the page says so, and the exit status is 1.
 package main
 
 import (

@@ -1,16 +1,16 @@
-// Command testsum runs a command that prints `go test -json`, shows of it what a
-// person wants to see, and ends with a line that a machine can read:
+// Command testsum runs a command that prints `go test -json`. It shows a short form of the
+// output, and ends with a line that a machine can read:
 //
 //	testsum [-v] [-summary file] -- go test -json ./...
 //
 //	412 passed, 0 failed
 //
-// Before that line stands a table of what runs of the conformance suite of lock
-// backends have found, if there were any.
+// If the conformance suite of lock backends has run, a table of its results comes before
+// that line.
 //
-// Only what fails or skips is shown in full. Where nothing may be skipped (CI=true,
-// or LOCKGEN_TEST_REQUIRE=all), a skipped test fails the run: `go test` itself
-// would call it ok.
+// Only tests that fail or are skipped are shown in full. If nothing may be skipped (CI=true,
+// or LOCKGEN_TEST_REQUIRE=all), a skipped test fails the run. `go test` itself would report
+// success.
 package main
 
 import (

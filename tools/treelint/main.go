@@ -1,14 +1,14 @@
-// Command treelint checks a tree for what the project asks of it and neither vet
-// nor staticcheck looks at:
+// Command treelint checks rules of the project that neither vet nor staticcheck checks:
 //
 //   - Go code is formatted;
-//   - no file that is written by hand is over 400 lines: it does more than one thing;
-//   - nothing is named util, common, helper or misc: such a name says nothing, and
-//     what has no place of its own ends up there;
-//   - there is no go.work: go doc and go list -m rewrite a workspace's go.work.sum;
-//   - no file is over 1 MiB: it would be a program that go build has left.
+//   - no file that is written by hand is over 400 lines, because it would do more than one
+//     thing;
+//   - nothing is named util, common, helper or misc, because such a name does not say what
+//     belongs there;
+//   - there is no go.work, because go doc and go list -m rewrite a workspace's go.work.sum;
+//   - no file is over 1 MiB: it is most likely a program that go build has left.
 //
-// Usage: treelint [folder]. It leaves out testdata and what tools have generated.
+// Usage: treelint [folder]. It ignores testdata and generated files.
 package main
 
 import (
@@ -54,7 +54,7 @@ func main() {
 	}
 }
 
-// check returns what is wrong in tree, in the order of its files.
+// check returns the findings in tree, in the order of its files.
 func check(tree fs.FS) (findings []string, err error) {
 	err = fs.WalkDir(tree, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -90,8 +90,8 @@ func check(tree fs.FS) (findings []string, err error) {
 	return findings, err
 }
 
-// content reads the files that checkFile has a view on, scripts without an
-// extension among them.
+// content returns the text of the files that checkFile checks. They include scripts without an
+// extension.
 func content(tree fs.FS, name string) ([]byte, error) {
 	if !slices.Contains(counted, path.Ext(name)) && !strings.HasPrefix(name, "scripts/") {
 		return nil, nil
@@ -120,7 +120,7 @@ func checkFile(name string, text []byte) (findings []string) {
 	return findings
 }
 
-// emptyWord returns the word of a name that says nothing, if there is one.
+// emptyWord returns the first word of name that is in emptyName, or "".
 func emptyWord(name string) string {
 	words := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool {
 		return r == '_' || r == '-' || r == '.'

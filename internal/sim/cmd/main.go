@@ -4,8 +4,8 @@
 //	GOWORK=off go run -C internal/sim ./cmd -seeds 4000
 //	GOWORK=off go run -C internal/sim ./cmd -seed 7 -history seven
 //
-// It exits with 1 if a promise was broken, with 2 if the simulation itself failed or was
-// asked for what it can't do.
+// It exits with 1 if a guarantee was broken, and with 2 if the simulation itself failed or the
+// flags ask for something that it can't do.
 package main
 
 import (

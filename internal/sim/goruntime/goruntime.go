@@ -1,14 +1,14 @@
-// Package goruntime makes Go's runtime repeatable for a simulation: with the same
-// seed, goroutines run in the same order, timers of one instant fire in the same
-// order, select, maps and math/rand choose alike.
+// Package goruntime makes Go's runtime repeatable for a simulation. With the same seed
+// goroutines run in the same order, timers of one instant fire in the same order, and
+// select, maps and math/rand make the same choices.
 //
 // It copies a few files of the installed Go's standard library, changes a line or two in
 // each, and writes the JSON file that the -overlay flag of the go command takes.
-// Nothing outside a bubble of testing/synctest changes but this: a goroutine is not
+// Outside of bubbles of testing/synctest only one thing changes: a goroutine is not
 // preempted before it has run for ten seconds.
 //
-// A program that was built so must also run on one processor (GOMAXPROCS=1) and
-// without garbage collection while a bubble lives: a collection preempts goroutines.
+// A program that is built with it must also run with GOMAXPROCS=1, and without garbage
+// collection while a bubble exists, because a collection preempts goroutines.
 package goruntime
 
 import (

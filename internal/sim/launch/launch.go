@@ -1,5 +1,5 @@
-// Package launch builds programs that simulate and runs them. They are test binaries,
-// because only a test may stop time, on the changed runtime of package goruntime.
+// Package launch builds and runs programs that simulate. They are test binaries, because only
+// a test may use testing/synctest, and use the changed runtime of package goruntime.
 package launch
 
 import (

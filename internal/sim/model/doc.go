@@ -1,13 +1,13 @@
-// Package model has models of engines whose locks live on something else than a key
-// with an expiry, as the backend of a [lock.Locker] sees them: etcd, ZooKeeper, Consul,
-// and a SQL row with its database's clock. They are for a simulation inside one bubble
-// of testing/synctest, which judges the Locker on semantics that are not Redis's.
+// Package model has models of engines whose locks are not keys with an expiry: etcd,
+// ZooKeeper, Consul, and a SQL row with the clock of its database. A model shows what the
+// backend of a [lock.Locker] sees. The simulation uses the models to check the Locker on
+// engines other than Redis, inside one bubble of testing/synctest.
 //
-// A [Server] is the engine's whole state in memory. A [Client] is what one process has
-// of it: it reaches the server only by messages over a [vnet.Path], and does what a good
-// client of that engine does when they are late or lost.
+// A [Server] has the whole state of the engine in memory. A [Client] belongs to one process.
+// It reaches the server only by messages over a [vnet.Path]. If messages are late or lost,
+// it does what a good client of that engine does.
 //
-//	           a lock is                     its holder lives on     which ends by itself
+//	           a lock is                     its holder depends on   which ends by itself
 //	Etcd       the key with the least        a lease, kept alive     when its ttl is over
 //	           create revision
 //	ZooKeeper  the ephemeral node with the   a session, kept alive   at the next tick after
@@ -17,25 +17,26 @@
 //	Row        the row's owner               its own expiry          then, by the database's
 //	                                                                 clock
 //
-// In the first two a process that waits has a place in line, and hears when what stands
-// directly before it goes; in Consul it hears when the key is free, and in Row of most
-// releases. The token is the create revision, czxid or ModifyIndex, shifted left by 16
-// bits; in Row it is the larger of the last one + 1 and 4 times the database's µs.
+// In Etcd and ZooKeeper a process that waits has a place in the queue, and is notified when
+// the entry directly before its own goes. In Consul it is notified when the key is free, and
+// in Row of most releases. The token is the create revision, czxid or ModifyIndex, shifted
+// left by 16 bits. In Row it is the last token plus 1, or 4 times the database's time in µs
+// if that is larger.
 //
-// A lease ends for its process at what is earlier: its own ttl, after which the client
-// itself frees the lock, or the session's end. Both count from before the request was
-// sent that the server acknowledged. What an attempt without an answer may yet do is
-// undone: by a tombstone on the session (Etcd, Consul) or in the table (Row); in
-// ZooKeeper by the order of a session's requests, since a new connection of it shuts the
-// old one out.
+// For its process a lease ends when its ttl is over, or when the session ends if that is
+// earlier. When the ttl is over, the client itself frees the lock. Both times count from
+// before the acknowledged request was sent. An attempt without an answer may still run later.
+// It is undone by a tombstone on the session (Etcd, Consul) or in the table (Row). ZooKeeper
+// needs none, because the requests of a session are in order, and a new connection of the
+// session shuts the old one out.
 //
-// Lengths are those of a simulation: a session lasts a multiple of 100 ms, and a tick
+// Lengths are made for a simulation: a session lasts a multiple of 100 ms, and a tick
 // takes 50 ms.
 //
-// Not modelled: what several servers do among themselves, rights, clients of others,
-// what is at a key and no lock, watches that a compaction ends, the lock-delay of Consul,
-// bounds of a session's length, and sessions that are given back when nobody uses them. A
-// place in line belongs to one acquisition: the next of its process begins behind. No
-// release grants the lock to the next in line. A server that starts empty goes on with
-// its revisions, as a restored etcd does by --bump-revision.
+// Not modelled are replication between servers, rights, other clients, keys that hold
+// something other than a lock, watches that a compaction ends, the lock-delay of Consul,
+// bounds of a session's length, and sessions that are closed when nobody uses them. A place
+// in the queue belongs to one acquisition: the next acquisition of the process begins at the
+// end. A release does not grant the lock to the next in the queue. A server that starts empty
+// continues its revisions, as an etcd does that was restored with --bump-revision.
 package model

@@ -1,6 +1,6 @@
-// Command mutants makes a mistake in the runtime, simulates, and prints how many seeds
-// it took to find it; then the next mistake. A mistake that is not found is a hole in
-// the scenarios.
+// Command mutants makes one mistake after another in a copy of the runtime. It simulates each
+// copy, and prints how many seeds it took to find the mistake. If a mistake is not found, the
+// scenarios are incomplete.
 //
 //	GOWORK=off go run -C internal/sim ./mutants -only untold,tombstone
 package main

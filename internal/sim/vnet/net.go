@@ -1,10 +1,10 @@
 // Package vnet is a network inside one bubble of testing/synctest. Messages take
-// virtual time; they are delayed, held up, lost and cut as a simulation says, and
-// all of it is drawn from one seed.
+// virtual time. A simulation delays, holds up and loses them and cuts connections; all
+// random choices come from one seed.
 //
-// A [Path] leads from one process to a server. A [Flow] is one connection on it: its
-// messages arrive in their order, and those of different flows do not. [Path.Dial]
-// returns a net.Conn over a flow.
+// A [Path] leads from one process to a server. A [Flow] is one connection on it. Messages
+// of one flow arrive in order, those of different flows in any order. [Path.Dial] returns
+// a net.Conn over a flow.
 package vnet
 
 import (

@@ -1,5 +1,5 @@
-// Package client is one process of a soak or a simulation: workers that lock, nest,
-// cancel, panic and write to the fenced register, and a witness of all that they do.
+// Package client is one process of a soak or a simulation. Its workers lock, nest, cancel,
+// panic and write to the fenced register, and it records all that they do.
 package client
 
 import (

@@ -4,7 +4,7 @@
 //	GOWORK=off go run -C internal/soak ./cmd -duration 10m -seed 7 -json soak.json
 //	GOWORK=off go run -C internal/soak ./cmd -seed 7 -episodes 12 -duration 2m
 //
-// It exits with 1 if a promise was broken, with 2 if the soak itself failed.
+// It exits with 1 if a guarantee was broken, and with 2 if the soak itself failed.
 package main
 
 import (

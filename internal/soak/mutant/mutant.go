@@ -1,5 +1,5 @@
-// Package mutant makes copies of the project with one mistake in them, for what is to
-// find such mistakes.
+// Package mutant makes copies of the project with one mistake each, to test the tools that
+// should find such mistakes.
 package mutant
 
 import (
@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Mutant is the runtime with one mistake in it, of those that locks in Redis are
-// known to make.
+// Mutant is the runtime with one mistake, which other lock libraries for Redis are known to
+// make.
 type Mutant struct {
 	Name    string
 	Mistake string

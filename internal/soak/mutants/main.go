@@ -1,11 +1,11 @@
-// Command mutants checks the checker: it makes known mistakes in copies of the
-// runtime, one in each, and expects the soak to see them.
+// Command mutants checks the soak. It makes copies of the runtime with one known mistake
+// each, and expects the soak to find every mistake.
 //
 //	GOWORK=off go run -C internal/soak ./mutants
 //	GOWORK=off go run -C internal/soak ./mutants -only tombstone,deadline -duration 5m
 //
-// It exits with 1 if a mutant got away, no longer applies, or if the runtime as it
-// is does not pass.
+// It exits with 1 if a mistake is not found or its patch no longer applies, or if the
+// unchanged runtime does not pass.
 package main
 
 import (

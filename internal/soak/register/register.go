@@ -1,6 +1,6 @@
-// Package register is the resource that the locks of a soak guard: one value for
-// each key, in the parent process, which no fault strikes. It takes a write only
-// if its fencing token is not below one that it has taken.
+// Package register is the resource that the locks of a soak guard. It has one value for
+// each key, in the parent process, which no fault strikes. It accepts a write only
+// if no earlier write had a higher fencing token.
 package register
 
 import (

@@ -1,6 +1,6 @@
 // Package ticks is one process that runs a job once for each planned tick, by a clock of
-// its own: it says on its output what it does, a line at a time, so that its parent knows
-// how far it came when it is killed.
+// its own. It prints each step on a line, so its parent knows how far it came when it is
+// killed.
 package ticks
 
 import (

@@ -1,10 +1,9 @@
-// Command cmd runs a command beside real servers, which it starts first and stops
-// afterwards:
+// Command cmd starts real servers, runs a command, and stops the servers:
 //
 //	go run ./internal/testserver/cmd exec [-only redis,...] -- go test ./...
 //
-// The command finds the addresses in LOCKGEN_TEST_REDIS and so on, and its exit
-// code becomes this one's. See package testserver.
+// The command finds the addresses in LOCKGEN_TEST_REDIS and so on. Cmd exits with the exit
+// code of the command. See package testserver.
 package main
 
 import (

@@ -4,8 +4,8 @@
 //	GOWORK=off go run -C internal/sim/peers ./cmd -seeds 200
 //	GOWORK=off go run -C internal/sim/peers ./cmd -peers rueidislock -seed 10 -explain
 //
-// It exits with 1 if ours breaks anything, with 2 if the simulation itself failed or was
-// asked for what it can't do.
+// It exits with 1 if lockgen breaks anything, and with 2 if the simulation itself failed or the
+// flags ask for something that it can't do.
 package main
 
 import (
