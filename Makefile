@@ -1,4 +1,4 @@
-# Every target works alone on a fresh clone, with Go, git, make and a package manager.
+# Every target works on a fresh clone with only Go, git, make and a package manager.
 #
 #   make test PKG=./runtime/... RUN=TestHandOff GOTESTFLAGS=-v
 #   make test RACE= MODULES=example/seckill
@@ -30,14 +30,14 @@ RACED       ?=
 SPEC        ?=
 RULE        ?=
 
-# The race detector looks at our code and what it calls. SQLite, which is 30 times slower
-# under it, is one C program translated to Go. Its driver is looked at: it uses sync.Map, and
-# the linker takes one copy of that for the whole program, which may be the driver's.
+# The race detector checks our code and its dependencies, except SQLite: that is a C program
+# translated to Go, and 30 times slower under it. SQLite's driver is checked, because it uses
+# sync.Map. The linker takes one copy of sync.Map for the whole program, and may take the driver's.
 ifneq ($(RACE),)
 RACE += -gcflags=modernc.org/libc/...=-race=false -gcflags=modernc.org/sqlite/lib=-race=false
 endif
 
-# A pattern of packages means the root module, unless MODULES says otherwise.
+# PKG means packages of the root module, unless MODULES is set.
 ifneq ($(PKG),./...)
 MODULES := $(or $(MODULES),.)
 endif
@@ -46,16 +46,16 @@ export MODULES
 # The servers that the tests need, by their names in scripts/install-servers.
 SERVERS := redis etcd zookeeper mariadb postgresql consul
 
-# What tests run beside them.
+# The programs that tests run besides.
 TOOLS := promtool
 
-# What interop/ needs beside them: the established clients, and what builds them.
+# What interop/ needs besides: other lock clients, and the tools that build them.
 CLIENTS := jdk maven etcdctl psql mariadb-client
 
-# A module without tests whose dependencies take minutes to compile: go vet alone does it.
+# A module without tests whose dependencies take minutes to compile. Only go vet compiles it.
 VETTED := docs/code/migrate/clientgo
 
-# What make itself needs is built here; Go's own cache makes that instant.
+# Programs that make runs are built here. With Go's build cache that takes no time.
 BIN         := $(CURDIR)/.cache/bin
 EACH        := scripts/each-module
 STATICCHECK  = $$(GOWORK=off go -C tools tool -n staticcheck)
@@ -67,7 +67,7 @@ STATICCHECK  = $$(GOWORK=off go -C tools tool -n staticcheck)
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
 
-# The server that a backend of the demo needs; redis brings its own.
+# The server that the demo needs for a backend. For redis the demo starts its own.
 SERVER_OF_etcd      := etcd
 SERVER_OF_zookeeper := zookeeper
 SERVER_OF_consul    := consul
@@ -75,21 +75,21 @@ SERVER_OF_mysql     := mariadb
 SERVER_OF_postgres  := postgresql
 DEMOSERVER           = $(SERVER_OF_$(BACKEND))
 
-demo: $(if $(DEMOSERVER),$(BIN)/testserver) ## generate, run the seckill example, and the same sale with locks by hand (DEMOFLAGS=-kill, BACKEND=etcd)
+demo: $(if $(DEMOSERVER),$(BIN)/testserver) ## generate code, run the seckill example, and run the same sale with locks by hand (DEMOFLAGS=-kill, BACKEND=etcd)
 	go -C example/seckill generate ./...
 	$(if $(DEMOSERVER),scripts/install-servers $(DEMOSERVER))
 	$(if $(DEMOSERVER),$(BIN)/testserver exec -only $(DEMOSERVER) --) \
 		go run -C example/seckill . $(if $(BACKEND),-backend $(BACKEND)) $(DEMOFLAGS)
 	$(if $(BACKEND)$(filter -json --json,$(DEMOFLAGS)),,@echo; go run -C example/seckill ./lesson)
 
-# Packages whose tests bound no time of a server, without one and without the race detector.
+# Packages whose tests need no server.
 QUICK := ./cmd/... ./generator/... ./templates/... ./lockcheck/... ./runtime ./runtime/driver/... ./runtime/internal/... \
 	./runtime/debug/... ./runtime/locktest/... ./runtime/backends/memlock/...
 
 quick: ## run the tests that need no server, without the race detector
 	GOGC=400 GOWORK=off go test -trimpath -ldflags=-w -timeout 5m $(GOTESTFLAGS) $(if $(RUN),-run '$(RUN)') $(QUICK)
 
-# make test ENGINE=redis runs that engine's packages, with its server alone.
+# make test ENGINE=redis runs the packages of that engine, and starts only its server.
 ifneq ($(ENGINE),)
 SERVERS_redis      := redis
 SERVERS_etcd       := etcd
@@ -118,12 +118,12 @@ test/all: servers $(BIN)/testserver $(BIN)/testsum
 		$(BIN)/testsum -summary .cache/test-summary $(filter -v,$(GOTESTFLAGS)) -- \
 		env PKG='$(PKG)' RACE='$(RACE)' RACED=$(RACED) scripts/test $(GOTESTFLAGS) $(if $(RUN),-run '$(RUN)')
 
-lint: lint/tree lint/api lint/vet lint/staticcheck ## check format, vet, staticcheck and our own rules
+lint: lint/tree lint/api lint/vet lint/staticcheck ## check format, vet, staticcheck and the rules of the project
 
 lint/tree: $(BIN)/treelint
 	$(BIN)/treelint
 
-# The packages whose API is promised.
+# The packages whose API is stable.
 PUBLIC := runtime runtime/debug/locks runtime/driver runtime/fence runtime/locktest lockcheck $(addprefix runtime/backends/,backendtest consullock etcdlock failover memlock quorum redislock sharded sqllock zklock) \
 	$(addprefix adapters/,asynqlock cronlock gocronlock grpclock otellock)
 
@@ -145,14 +145,14 @@ generate: ## run go generate in all modules
 check: $(BIN)/lockgen ## fail if generated code is stale
 	$(EACH) $(BIN)/lockgen -check ./...
 
-measure: $(BIN)/measure ## count what a reader has to read (docs/reading.txt)
+measure: $(BIN)/measure ## count how much a reader has to read (docs/reading.txt)
 	@$(BIN)/measure
 
 fuzz: ## run every fuzz target for FUZZTIME
 	scripts/fuzz $(FUZZTIME)
 
-# A missing client fails it, here as in CI: its only purpose is to have them all.
-interop: $(BIN)/testserver $(BIN)/testsum ## lock beside Redisson, Curator, etcdctl, consul, psql, mariadb (java, mvn; SECTIONS=100, RUN, GOTESTFLAGS)
+# It fails if a client is missing, even outside CI, because it is for all clients.
+interop: $(BIN)/testserver $(BIN)/testsum ## test locks together with Redisson, Curator, etcdctl, consul, psql, mariadb (java, mvn; SECTIONS=100, RUN, GOTESTFLAGS)
 	scripts/install-servers $(if $(RACE),cc) $(SERVERS) $(CLIENTS)
 	scripts/build-interop
 	LOCKGEN_TEST_REQUIRE=all LOCKGEN_INTEROP_SECTIONS=$(SECTIONS) $(BIN)/testserver exec -- \
@@ -164,19 +164,19 @@ javabeside: $(BIN)/testserver ## sell one stock from Go and, by Redisson, from J
 	scripts/build-interop example/javabeside
 	$(BIN)/testserver exec -only redis -- go run ./example/javabeside -java .cache/javabeside
 
-newcomer: # a new user's keystrokes, timed
+newcomer: # type what a new user types, and measure the time
 	scripts/install-servers redis
 	scripts/newcomer
 
-reproducible: # two builds of lockgen, of two copies of the tree, are the same bytes
+reproducible: # check that two builds of lockgen from two copies of the tree are identical
 	scripts/reproducible
 
-# Both are built from source (minutes, once); neither is a dependency of a module.
+# Both tools are built from source, which takes minutes the first time. No module depends on them.
 GORELEASER   := github.com/goreleaser/goreleaser/v2@v2.14.3
 CYCLONEDX    := github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
 RELEASEFLAGS ?= --clean --snapshot
 
-release: ## the archives of a release, their checksums and SBOMs, in .cache/dist; nothing is published
+release: ## build the archives of a release with checksums and SBOMs in .cache/dist; publish nothing
 	GOBIN=$(BIN) GOFLAGS=-mod=mod GOWORK=off go install $(GORELEASER)
 	GOBIN=$(BIN) GOFLAGS=-mod=mod GOWORK=off go install $(CYCLONEDX)
 	$(BIN)/goreleaser check
@@ -187,17 +187,17 @@ BENCH_OF_postgres := ./sqlengine -engine postgres
 BENCH_OF_sqlite   := ./sqlengine -engine sqlite
 BENCH_OF_quorum   := ./quorum
 
-bench: ## measure beside other lock libraries (BACKEND=etcd or quorum, BENCHFLAGS='-only solo,hot -runs 1')
+bench: ## measure lockgen and other lock libraries (BACKEND=etcd or quorum, BENCHFLAGS='-only solo,hot -runs 1')
 	scripts/install-servers $(or $(DEMOSERVER),redis)
 	cd bench && GOWORK=off go run $(or $(BENCH_OF_$(BACKEND)),. $(if $(BACKEND),-engine $(BACKEND))) $(BENCHFLAGS)
 
-bench/generate: # lockgen beside other generators; in short unless BENCHFLAGS says otherwise
+bench/generate: # measure lockgen and other generators; a short run unless BENCHFLAGS is set
 	cd bench && GOWORK=off go run ./generate $(or $(BENCHFLAGS),-runs 1 -peers moq -packages 6 -wide 20)
 
-# What docs/plots shows: what is between processes, and what a process holds.
+# The workloads of docs/plots.
 PLOTTED := solo,many8,many,hot8,hot,hot256,hot8x8,1ms8x8,procs2,procs8,procs32,procs64
 
-plots: ## measure beside other lock libraries and draw docs/plots (REPORTS='a.json b.json' draws those of make bench BENCHFLAGS=-json)
+plots: ## measure lockgen and other lock libraries, and draw docs/plots (REPORTS='a.json b.json' draws those of make bench BENCHFLAGS=-json)
 ifeq ($(REPORTS),)
 	scripts/install-servers redis
 	mkdir -p .cache/bench
@@ -212,31 +212,31 @@ sim: ## simulate locks under faults in virtual time (SEEDS=4000; SEED=7 for one;
 	@GOWORK=off go run -C internal/sim ./cmd -cache $(CURDIR)/.cache/sim \
 		$(if $(SEED),-seed '$(SEED)') $(if $(SEEDS),-seeds '$(SEEDS)') $(SIMFLAGS)
 
-sim/several: # Backends that are made of several Redis
+sim/several: # simulate Backends that are made of several Redis
 	for engine in quorum failover sharded; do \
 		GOWORK=off go run -C internal/sim ./cmd -cache $(CURDIR)/.cache/sim -engine $$engine -seeds $(or $(SEEDS),200) || exit 1; \
 	done
 
-sim/peers: # the same on other lock libraries (SIMFLAGS='-seeds 200')
+sim/peers: # simulate other lock libraries (SIMFLAGS='-seeds 200')
 	GOWORK=off go run -C internal/sim/peers ./cmd $(SIMFLAGS)
 
 sim/mutants: # SIMFLAGS='-only untold,tombstone'
 	GOWORK=off go run -C internal/sim ./mutants $(SIMFLAGS)
 
-spec: ## check the models of the protocols, and that each rule of theirs is needed (spec/README.md; SPEC=short)
+spec: ## check the models of the protocols, and that each of their rules is needed (spec/README.md; SPEC=short)
 	scripts/spec $(or $(SPEC),long) $(RULE)
 
 spec/short:
 	scripts/spec short
 
-spec/more: # with larger constants as well, which takes long
+spec/more: # also with larger constants, which takes long
 	scripts/spec more
 
-spec/graph: # each call of the Redis model at a real server, and at miniredis
+spec/graph: # compare each call of the Redis model with a real server and with miniredis
 	scripts/install-servers redis
 	LOCKGEN_GRAPH=1 GOWORK=off go test -C internal/sim -count=1 -v -run TestGraph ./differential
 
-spec/histories: # of SEEDS episodes of the simulation and SOAKTIME of the soak, by the TLC of make spec
+spec/histories: # check histories of SEEDS episodes of the simulation and SOAKTIME of the soak by TLC
 	scripts/install-servers redis
 	scripts/spec fetch
 	rm -rf .cache/histories
@@ -244,7 +244,7 @@ spec/histories: # of SEEDS episodes of the simulation and SOAKTIME of the soak, 
 	GOWORK=off go run -C internal/soak ./cmd -duration $(SOAKTIME) -out $(CURDIR)/.cache/histories -keep
 	GOWORK=off go run -C internal/soak ./observed -tlc $(CURDIR)/.cache/spec/tla2tools.jar -spec $(CURDIR)/spec $(CURDIR)/.cache/histories/*.jsonl
 
-soak: ## torment locks at random and check the histories (SOAKTIME, SOAKFLAGS='-seed 7')
+soak: ## use locks at random under faults and check the histories (SOAKTIME, SOAKFLAGS='-seed 7')
 	scripts/install-servers redis
 	GOWORK=off go run -C internal/soak ./cmd -duration $(SOAKTIME) -out $(CURDIR)/.cache/soak $(SOAKFLAGS)
 
@@ -252,11 +252,11 @@ soak/mutants:
 	scripts/install-servers redis
 	GOWORK=off go run -C internal/soak ./mutants
 
-# Each backend's own way to its engine is disturbed, and nothing else: see backendtest.Storm.
+# A storm disturbs only the connection of each backend to its engine: see backendtest.Storm.
 STORM = $(BIN)/testserver exec $(ONLY) -- env LOCKGEN_STORM=$(STORMTIME) MODULES='$(1)' \
 	$(EACH) go test -count=1 -vet=off -p 1 -timeout 3h -v $(RACE) $(GOTESTFLAGS) -run '^Test(Conformance|Storm)$(RUN)'
 
-storm: servers $(BIN)/testserver ## lock at random on every engine, with faults on the way, for STORMTIME each (STORMTIME=1m,7 for seed 7; ENGINE, PKG)
+storm: servers $(BIN)/testserver ## lock at random under faults, for STORMTIME on every engine (STORMTIME=1m,7 for seed 7; ENGINE, PKG)
 	+@$(MAKE) --no-print-directory -j2 -O $(if $(ENGINE)$(filter-out ./...,$(PKG)),storm/some,storm/root storm/nested)
 
 storm/some: servers $(BIN)/testserver
@@ -268,49 +268,49 @@ storm/root: servers $(BIN)/testserver
 storm/nested: servers $(BIN)/testserver
 	$(call STORM,runtime/backends/consullock runtime/backends/sqllock/enginetest) ./...
 
-crossing: servers $(BIN)/testserver ## calls for several keys that cross, CALLS of them on each engine
+crossing: servers $(BIN)/testserver ## make CALLS calls on each engine that take several of the same keys
 	$(BIN)/testserver exec -- env LOCKGEN_CROSSING=$(CALLS) MODULES='. runtime/backends/consullock runtime/backends/sqllock/enginetest' \
 		$(EACH) go test -count=1 -p 1 -timeout 3h -v $(RACE) -run '^TestConformance$(RUN)/^Exclusion$$/^Crossing$$|^TestConformance$(RUN)/^[a-z]/./^Exclusion$$/^Crossing$$' ./...
 
-downgrades: servers $(BIN)/testserver ## writers that become readers while others would write, CALLS of them on each engine (ENGINE)
+downgrades: servers $(BIN)/testserver ## downgrade CALLS times from write to read on each engine, while others try to write (ENGINE)
 	$(BIN)/testserver exec $(ONLY) -- env LOCKGEN_DOWNGRADES=$(CALLS) MODULES='$(if $(ENGINE),$(MODULES),. runtime/backends/consullock runtime/backends/sqllock/enginetest)' \
 		$(EACH) go test -count=1 -p 1 -timeout 3h -v $(RACE) -run '^TestConformance$(RUN)/^ReadWrite$$/^Downgrades$$|^TestConformance$(RUN)/^[a-z]/./^ReadWrite$$/^Downgrades$$' $(PKG)
 
-holds: servers $(BIN)/testserver # HOLDS locks held and renewed at once, on each engine (ENGINE)
+holds: servers $(BIN)/testserver # hold and renew HOLDS locks at once on each engine (ENGINE)
 	$(BIN)/testserver exec $(ONLY) -- env LOCKGEN_HOLDS=$(HOLDS) MODULES='$(if $(ENGINE),$(MODULES),. runtime/backends/consullock runtime/backends/sqllock/enginetest)' \
 		$(EACH) go test -count=1 -p 1 -timeout 3h -v $(RACE) -run '^TestConformance$(RUN)/^Holds$$|^TestConformance$(RUN)/^[a-z]/./^Holds$$' $(PKG)
 
-deadlocks: servers $(BIN)/testserver ## 8 processes that nest locks in any order, or take several by one call, CALLS times on each engine (RUN=/redis)
+deadlocks: servers $(BIN)/testserver ## let 8 processes nest locks in any order, or take several by one call, CALLS times on each engine (RUN=/redis)
 	$(BIN)/testserver exec $(ONLY) -- env LOCKGEN_DEADLOCKS=$(CALLS) GOWORK=off go test -C cmd/lockctl -count=1 -timeout 3h -v -run '^TestProcessesThat$(RUN)' .
 
-quorum/engines: servers $(BIN)/testserver # a quorum of a Redis, an etcd and a PostgreSQL, with TRIES locks under faults
+quorum/engines: servers $(BIN)/testserver # take TRIES locks under faults on a quorum of a Redis, an etcd and a PostgreSQL
 	$(BIN)/testserver exec -only redis -- env LOCKGEN_QUORUM=$(TRIES) \
 		env MODULES=runtime/backends/quorum/enginetest $(EACH) go test -count=1 -timeout 30m -v $(RACE) ./...
 
-quorum/restarts: # five Redis, some restarted empty under the holders of TRIES locks, beside redsync; and a quorum that lets them vote is caught
+quorum/restarts: # restart some of five Redis empty while TRIES locks are held, also with redsync; a quorum without the wait after a restart must fail
 	scripts/install-servers redis
 	cd bench && GOWORK=off go run ./quorum -restarts -tries $(TRIES)
 	cd bench && GOWORK=off go run ./quorum -votes-at-once -tries 100
 
-failover/kills: servers $(BIN)/testserver # the engine that grants killed, hung and emptied KILLS times under the load of three processes
+failover/kills: servers $(BIN)/testserver # kill, hang or empty the engine in use KILLS times under the load of three processes
 	$(BIN)/testserver exec -only redis -- env LOCKGEN_FAILOVER=$(KILLS) \
 		go test -count=1 -timeout 1h -v $(RACE) -run '^TestKills$$' ./runtime/backends/failover
 
-record: ## write docs/record.md: claims, faults, seeds, what came of them: 20 minutes (RECORDFLAGS='-only storm/etcd')
+record: ## write docs/record.md: claims, faults, seeds and results; takes 20 minutes (RECORDFLAGS='-only storm/etcd')
 	GOWORK=off go build -C tools -o $(BIN)/record ./record
 	$(BIN)/record $(RECORDFLAGS)
 
-browser: ## look at the debug page in a real browser (chromium, 300 MB)
+browser: ## test the debug page in a real browser (chromium, 300 MB)
 	scripts/install-servers chromium
 	GOWORK=off go test -C runtime/debug/locks/browsertest -count=1 -timeout 5m -v ./...
 
 NIGHTLY := 'test RACED=all' sim/several 'sim SEEDS=4000 SEED='$$(date +%s) sim/mutants 'soak SOAKTIME=10m' soak/mutants 'storm STORMTIME=1m' holds 'test PKG=./runtime/internal/record GOTESTFLAGS=-seeds=100' 'fuzz FUZZTIME=1m' interop javabeside spec/more spec/graph 'spec/histories SOAKTIME=1m' crossing downgrades deadlocks quorum/engines quorum/restarts failover/kills 'bench BACKEND=quorum' bench/generate browser newcomer reproducible
 
-nightly: ## what takes long: faults at random, mutants, fuzz targets, other clients in full
+nightly: ## run what takes long: random faults, mutants, fuzz targets, all tests with other clients
 	@failed=; for target in $(NIGHTLY); do $(MAKE) $$target || failed="$$failed $$target"; done; \
 		[ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 
-servers: ## install what the tests need and the system lacks
+servers: ## install the servers that the tests need and the system lacks
 	scripts/install-servers $(if $(RACE),cc) $(SERVERS) $(TOOLS) || [ "$$CI" != true ]
 
 $(BIN)/testserver: FORCE
