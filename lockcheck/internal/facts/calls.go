@@ -31,11 +31,11 @@ func (c *collector) bodies(file *ast.File) {
 	}
 }
 
-// collect notes what node calls. What a go statement starts is not waited for.
-// Function literals count as called where they stand: most are.
+// collect notes the calls of node. Calls in a go statement do not count, because nobody waits
+// for them. A function literal counts as called where it stands, because most are.
 func (b *body) collect(node ast.Node) {
 	callees := map[ast.Expr]bool{}
-	lost := map[ast.Expr]string{} // what is passed along with a context that owns nothing
+	lost := map[ast.Expr]string{} // the arguments of a call whose context owns nothing
 	ast.Inspect(node, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.GoStmt:
@@ -60,8 +60,8 @@ func (b *body) collect(node ast.Node) {
 	})
 }
 
-// add notes a call. Of the methods of interfaces only those count that take a
-// context: no wrapper lacks one.
+// add notes a call. A method of an interface counts only if it takes a context, because
+// every wrapper takes one.
 func (b *body) add(fn *types.Func, call Call) {
 	if call.Dynamic && (fn.Signature().Params().Len() == 0 || !IsContext(fn.Signature().Params().At(0).Type())) {
 		return
@@ -103,8 +103,8 @@ func (c *collector) callOf(fn *types.Func, pos token.Pos) Call {
 	return call
 }
 
-// byHand makes of locker.Do(ctx, policy, key, func) a wrapper and what it wraps.
-// It returns whether the key could be made out.
+// byHand treats locker.Do(ctx, policy, key, func) as a wrapper and the function as what it
+// wraps. It reports whether the key is known.
 func (b *body) byHand(n *ast.CallExpr) bool {
 	lit, ok := ast.Unparen(n.Args[3]).(*ast.FuncLit)
 	lock, known := b.handLock(n)
@@ -126,7 +126,7 @@ func (b *body) byHand(n *ast.CallExpr) bool {
 	return true
 }
 
-// handLock is the lock that a call of Do takes: its key is a constant or made by
+// handLock is the lock that a call of Do takes, if its key is a constant or the result of
 // a generated function.
 func (b *body) handLock(n *ast.CallExpr) (Lock, bool) {
 	l := Lock{Method: b.fn.Name, Package: b.pass.Pkg.Path(), Pos: b.ix.At(n.Pos()), Hand: true, Reentrant: true, Items: "by hand"}
@@ -155,8 +155,8 @@ func (b *body) handLock(n *ast.CallExpr) (Lock, bool) {
 	return l, true
 }
 
-// prune forgets what can't matter to anyone: functions that take no lock and call
-// nothing that does, or may.
+// prune removes functions that take no lock and call no function that takes one or may
+// take one.
 func (c *collector) prune() {
 	matters := map[string]bool{}
 	for id, f := range c.own {

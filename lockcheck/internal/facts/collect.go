@@ -19,11 +19,11 @@ type collector struct {
 	ix   *Index
 	own  map[string]*Func
 
-	marked map[string]mark // of what wraps a method, by the method's name in it
+	marked map[string]mark // by the name of the method that the marked function wraps
 }
 
-// Engines that take a / in a key for a path, by the last element of the import
-// path of their backend.
+// Engines that take a / in a key for a path. The names are the last elements of the import
+// paths of their backends.
 var pathEngines = []string{"etcdlock", "zklock", "consullock"}
 
 func (c *collector) collect() {
@@ -72,7 +72,7 @@ func (c *collector) fn(fn *types.Func) *Func {
 	return c.own[id]
 }
 
-// Name is what a person calls a function: "order.Service.Place".
+// Name returns the name of a function for messages: "order.Service.Place".
 func Name(fn *types.Func) string {
 	name := fn.Name()
 	if recv := fn.Signature().Recv(); recv != nil {
@@ -107,8 +107,8 @@ func (c *collector) annotations(file *ast.File) []generator.Annotated {
 	return annotated
 }
 
-// fallback is the call of the method beside fn, or function, that a directive of fn names,
-// or nil.
+// fallback returns a call of the fallback method or function that a directive of fn names, or
+// nil.
 func (c *collector) fallback(fn *types.Func, d *generator.Directive) *Call {
 	obj := c.pass.Pkg.Scope().Lookup(d.Fallback)
 	if recv := fn.Signature().Recv(); recv != nil {
@@ -177,8 +177,8 @@ func (c *collector) placeholder(fn *types.Func, written generator.Part) Part {
 	return p
 }
 
-// elementOf is the type of the elements of a slice or array, or of what points to one;
-// nil if it can't be made out.
+// elementOf returns the type of the elements of a slice, an array or a pointer to one, or nil if
+// it is unknown.
 func elementOf(t types.Type) types.Type {
 	if t == nil {
 		return nil
@@ -195,7 +195,7 @@ func elementOf(t types.Type) types.Type {
 	return nil
 }
 
-// kindOf says what text a value becomes in a key.
+// kindOf returns the kind of text that a value becomes in a key.
 func kindOf(t types.Type) Kind {
 	if ptr, ok := t.Underlying().(*types.Pointer); ok {
 		t = ptr.Elem()

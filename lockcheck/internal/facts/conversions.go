@@ -12,8 +12,8 @@ import (
 type Conversion struct {
 	Expr     ast.Expr
 	From, To types.Type
-	Decl     *ast.FuncDecl // where; nil at package level
-	Call     *ast.CallExpr // whose argument it is, if it is one
+	Decl     *ast.FuncDecl // the function around it; nil at package level
+	Call     *ast.CallExpr // the call whose argument it is, or nil
 }
 
 // converter finds the conversions to interfaces of one file.
@@ -23,8 +23,8 @@ type converter struct {
 	out  []Conversion
 }
 
-// conversions notes where values become interfaces: their methods may then be
-// what a call of the interface's calls.
+// conversions notes where values become interfaces: a call of the interface's method may then
+// be a call of theirs.
 func (c *collector) conversions(file *ast.File) {
 	v := &converter{collector: c}
 	types := []ast.Node{
@@ -87,8 +87,8 @@ type value struct {
 
 func (v *converter) value(e ast.Expr) value { return value{e, v.pass.TypesInfo.TypeOf(e)} }
 
-// values are those of a list of expressions, or of the one call, element of a map, receive or
-// assertion in it that has several.
+// values returns the values of a list of expressions. A list of one call, map element, receive or
+// assertion may have several.
 func (v *converter) values(list []ast.Expr) []value {
 	var out []value
 	for _, e := range list {
@@ -104,7 +104,7 @@ func (v *converter) values(list []ast.Expr) []value {
 	return out
 }
 
-// ranged notes what a range statement assigns to variables that are declared elsewhere.
+// ranged notes the values that a range statement assigns to variables declared elsewhere.
 func (v *converter) ranged(n *ast.RangeStmt) {
 	info := v.pass.TypesInfo
 	t := info.TypeOf(n.X).Underlying()
@@ -131,7 +131,7 @@ func (v *converter) ranged(n *ast.RangeStmt) {
 	}
 }
 
-// enclosing is the signature of the innermost function around a statement.
+// enclosing returns the signature of the innermost function around a statement.
 func enclosing(info *types.Info, stack []ast.Node) *types.Signature {
 	for i := len(stack) - 1; i >= 0; i-- {
 		switch n := stack[i].(type) {

@@ -1,7 +1,6 @@
-// Package facts finds out, package by package, what all checks build on: which
-// functions run under which locks, which wrappers take them, who calls whom, and
-// which types stand behind which interfaces. What importing packages need of it
-// travels as a fact.
+// Package facts finds out, package by package, what all checks need: which functions
+// run under which locks, which wrappers take them, who calls whom, and which types
+// implement which interfaces. Importing packages get this as a fact of package analysis.
 package facts
 
 import (
@@ -12,7 +11,7 @@ import (
 	"time"
 )
 
-// Position is a place in a file, in a form that survives the way through facts.
+// Position is a place in a file, in a form that can be stored in a fact.
 type Position struct {
 	File         string
 	Line, Column int
@@ -20,7 +19,7 @@ type Position struct {
 
 func (p Position) String() string { return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column) }
 
-// Kind is what text a placeholder can become.
+// Kind is the kind of text that a placeholder can become.
 type Kind int
 
 // The kinds of placeholders.
@@ -29,11 +28,11 @@ const (
 	Signed
 	Unsigned
 	Boolean
-	Opaque // text of a form of its own, such as a UUID's
+	Opaque // text of a special form, such as a UUID
 )
 
-// Receiver is the Root of a placeholder that begins at the receiver; Unknown of
-// one that could not be made out.
+// Receiver is the Root of a placeholder that begins at the receiver. Unknown is the Root of
+// one that can't be resolved.
 const (
 	Receiver = -1
 	Unknown  = -2
@@ -42,12 +41,12 @@ const (
 // Part is a literal of a key or, without one, a placeholder.
 type Part struct {
 	Literal string
-	Root    int    // which parameter the placeholder begins at
-	Path    string // what follows it: ".Customer.ID", or nothing
+	Root    int    // the number of the parameter at which the placeholder begins
+	Path    string // what follows: ".Customer.ID", or ""
 	Text    string // "<order.Customer.ID>", "<ids...>"
 	Kind    Kind
-	Type    string // of the value, with its package
-	Each    bool   // it has a value, and the lock a key, for each element of a list
+	Type    string // the type of the value, with its package
+	Each    bool   // the lock has a key for each element of a list
 }
 
 // Lock is what one directive asks for.
@@ -62,11 +61,11 @@ type Lock struct {
 	Reentrant, Try, NoRenew, Read, Write, Hand bool
 	Kind                                       string // as [generator.Lock] names it
 	KindInWords                                string // "semaphore of 3"
-	Items                                      string // all that the directive asks for: "ttl=30s permits=3"
+	Items                                      string // all items of the directive: "ttl=30s permits=3"
 }
 
-// Class is what all keys of a template have in common: its literals, and the backend. Locks
-// of one class may be one lock, and have a placeholder at the same places.
+// Class consists of what all keys of a template have in common: the literals and the backend.
+// Locks of one class may be the same lock, and have placeholders at the same places.
 func (l *Lock) Class() string {
 	var b strings.Builder
 	b.WriteString(l.Backend + "|")
@@ -90,25 +89,25 @@ func (l *Lock) Literal() bool {
 	return true
 }
 
-// Func is what a function does, as far as locks are concerned.
+// Func describes what a function does with locks.
 type Func struct {
 	ID       string // types.Func.FullName
 	Name     string // "order.Service.Place"
 	Pos      Position
-	Guard    []Lock // it is annotated: it runs under these
-	Fallback *Call  // it is annotated: its wrappers call this where another holds the lock
-	Takes    []Lock // it is a wrapper: it takes these
+	Guard    []Lock // the locks of its directives
+	Fallback *Call  // what its wrappers call if another holds the lock
+	Takes    []Lock // the locks that it takes as a wrapper
 	Wraps    string // the ID of what a wrapper calls
-	KeyOf    *Lock  // it computes the keys of this lock
+	KeyOf    *Lock  // the lock whose keys it computes
 	Fence    *Fence
-	Tokens   bool          // it asks for a fencing token
-	Sleeps   time.Duration // in any case, at least
+	Tokens   bool          // whether it asks for a fencing token
+	Sleeps   time.Duration // how long it sleeps at least
 	Calls    []Call
 }
 
-// Fence says that a function writes what a fencing token protects.
+// Fence says that a function is a writer that needs a fencing token.
 type Fence struct {
-	Param int // which parameter brings the token; Receiver: none, it is taken from the context
+	Param int // the number of the parameter with the token; Receiver means the context has it
 	Name  string
 	Pos   Position
 }
@@ -117,16 +116,16 @@ type Fence struct {
 type Call struct {
 	To      string // ID
 	Name    string // as shown: "stock.Reserver.Reserve"
-	Dynamic bool   // of a method of an interface
-	Lost    string // the context that it passes owns nothing: what that context is
+	Dynamic bool   // whether it calls a method of an interface
+	Lost    string // the context that it passes, if that owns no lock
 	Args    []string
 	Pos     Position
 }
 
-// Bind says that a method of an interface may be that of a type.
+// Bind says that a call of a method of an interface may call a method of a type.
 type Bind struct {
 	Method, Impl string // IDs
-	Dynamic      bool   // Impl is a method of another interface
+	Dynamic      bool   // whether Impl is a method of another interface
 	Type         string
 	Pos          Position
 }
@@ -144,7 +143,7 @@ type Summary struct {
 	Funcs   []*Func // by ID
 	Binds   []Bind
 	Ignores []Ignore
-	Engines []string // that it imports and for which a / in a key makes a path
+	Engines []string // imported engines that take a / in a key for a path
 }
 
 // Func returns a function by its ID, or nil.
@@ -156,7 +155,7 @@ func (s *Summary) Func(id string) *Func {
 	return s.Funcs[at]
 }
 
-// Empty reports whether importing packages need to know nothing of it.
+// Empty reports whether the summary has nothing that importing packages need.
 func (s *Summary) Empty() bool {
 	return len(s.Funcs)+len(s.Binds)+len(s.Engines) == 0
 }

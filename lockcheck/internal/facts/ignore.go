@@ -9,20 +9,20 @@ import (
 	"golang.org/x/tools/go/analysis"
 )
 
-// Checks are the names of all checks. It is filled in where they are assembled
-// here because an ignore comment can name any of them.
+// Checks are the names of all checks. They are listed here because an ignore comment can
+// name any of them.
 var Checks = []string{"bypass", "collisions", "errlost", "fencing", "lostctx", "nearmiss", "order", "readwrite", "scope"}
 
 const ignoreText = "//lockcheck:ignore"
 
-// IgnoreMistake is an ignore comment that does not say what it must.
+// IgnoreMistake is an ignore comment that is incomplete or names no check.
 type IgnoreMistake struct {
 	Pos     token.Pos
 	Message string
 }
 
-// readIgnores reads the //lockcheck:ignore comments of a file. One holds for its
-// own line and the next; in the comment of a function for all of it.
+// readIgnores reads the //lockcheck:ignore comments of a file. A comment holds for its own
+// line and the next. In the comment of a declaration it holds for the whole declaration.
 func readIgnores(fset *token.FileSet, file *ast.File) ([]Ignore, []IgnoreMistake) {
 	var out []Ignore
 	var wrong []IgnoreMistake
@@ -56,13 +56,13 @@ func readIgnores(fset *token.FileSet, file *ast.File) ([]Ignore, []IgnoreMistake
 	return out, wrong
 }
 
-// Ignores are the comments of a file that silence checks.
+// Ignores returns the comments of a file that silence checks.
 func Ignores(fset *token.FileSet, file *ast.File) []Ignore {
 	out, _ := readIgnores(fset, file)
 	return out
 }
 
-// docSpans are the declarations that comments stand on.
+// docSpans returns the declarations by their comments.
 func docSpans(file *ast.File) map[*ast.CommentGroup]ast.Node {
 	out := map[*ast.CommentGroup]ast.Node{}
 	for _, d := range file.Decls {
@@ -93,8 +93,8 @@ func Ignored(summaries []*Summary, check string, at Position) bool {
 	return false
 }
 
-// Report reports d unless it is ignored or in a test: tests may well call what
-// has no lock.
+// Report reports d unless it is ignored or in a test. Tests may call a method without its
+// lock.
 func (ix *Index) Report(pass *analysis.Pass, d analysis.Diagnostic) {
 	at := ix.At(d.Pos)
 	if strings.HasSuffix(at.File, "_test.go") || ix.Ignored(pass.Analyzer.Name, at) {

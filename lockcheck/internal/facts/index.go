@@ -16,7 +16,7 @@ import (
 	"github.com/lockgen/lockgen/generator"
 )
 
-// Analyzer finds the facts. It reports nothing.
+// Analyzer computes the facts. It reports nothing.
 var Analyzer = &analysis.Analyzer{
 	Name:       "lockfacts",
 	Doc:        "find out which functions run under which locks, and who calls whom",
@@ -25,17 +25,17 @@ var Analyzer = &analysis.Analyzer{
 	ResultType: reflect.TypeFor[*Index](),
 }
 
-// Index is what is known in one package: of it, and of all that it imports.
+// Index has what is known of one package and of all packages that it imports.
 type Index struct {
 	Own            *Summary
 	Summaries      []*Summary  // by path, Own among them
-	Files          []*ast.File // written by hand, no tests
+	Files          []*ast.File // files written by hand, without tests
 	Mistakes       []generator.Mistake
 	IgnoreMistakes []IgnoreMistake
 	Conversions    []Conversion
 
-	Imported [][]*Summary // what each import knows
-	Whole    bool         // the driver joins all packages itself
+	Imported [][]*Summary // the summaries that each import has
+	Whole    bool         // whether the driver joins all packages itself
 
 	fset  *token.FileSet
 	all   []*ast.File
@@ -44,7 +44,7 @@ type Index struct {
 	own   map[string]*Func
 }
 
-// At is the place of pos.
+// At returns the place of pos.
 func (ix *Index) At(pos token.Pos) Position {
 	p := ix.fset.Position(pos)
 	return Position{p.Filename, p.Line, p.Column}
@@ -55,7 +55,7 @@ func (ix *Index) ByID(id string) *Func {
 	if f := ix.own[id]; f != nil {
 		return f
 	}
-	if strings.HasPrefix(id, "(interface).") { // of one without a name, in whatever package
+	if strings.HasPrefix(id, "(interface).") { // a method of an interface without a name, in any package
 		for _, s := range ix.Summaries {
 			if f := s.Func(id); f != nil {
 				return f
@@ -65,7 +65,7 @@ func (ix *Index) ByID(id string) *Func {
 	}
 	name := strings.TrimPrefix(strings.TrimPrefix(id, "("), "*")
 	for end := strings.LastIndexByte(name, '/') + 1; end < len(name); end++ {
-		if name[end] != '.' { // the import path may have dots at its end: gopkg.in/yaml.v3
+		if name[end] != '.' { // the last element of the import path may have dots: gopkg.in/yaml.v3
 			continue
 		}
 		if at, ok := ix.summary(name[:end]); ok {
@@ -89,14 +89,14 @@ func (ix *Index) Func(fn *types.Func) *Func {
 	return ix.ByID(ID(fn, ix.fset))
 }
 
-// ID names a function in all packages alike. A method of an interface without a
-// name gets the place where it is declared.
+// ID returns a name for a function that is the same in all packages. A method of an interface
+// without a name gets the place of its declaration.
 func ID(fn *types.Func, fset *token.FileSet) string {
 	fn = fn.Origin()
 	name := fn.FullName()
 	if strings.HasPrefix(name, "(interface).") {
 		at := fset.Position(fn.Pos())
-		name += fmt.Sprintf("@%s:%d", at.Filename, at.Line) // export data knows no columns
+		name += fmt.Sprintf("@%s:%d", at.Filename, at.Line) // export data has no columns
 	}
 	return name
 }
@@ -131,7 +131,7 @@ func run(pass *analysis.Pass) (any, error) {
 	return ix, nil
 }
 
-// imported takes over what the imports know.
+// imported collects the summaries of the imports.
 func (ix *Index) imported(pass *analysis.Pass) {
 	known := map[string]*Summary{}
 	for _, imp := range pass.Pkg.Imports() {
@@ -161,7 +161,7 @@ func (ix *Index) export(pass *analysis.Pass) {
 	}
 }
 
-// isStandard spares the standard library: nothing in it takes a lock of ours.
+// isStandard reports whether a package is of the standard library, which takes no locks of ours.
 func isStandard(pass *analysis.Pass) bool {
 	if len(pass.Files) == 0 {
 		return true

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// inheritFences makes a writer of each function that passes a parameter of its own
-// on as a writer's token: its callers must bring the token too.
+// inheritFences makes each function a writer that passes its own parameter on as a writer's
+// token, because its callers must pass a token too.
 func (c *collector) inheritFences() {
 	for again := true; again; {
 		again = false
@@ -40,7 +40,7 @@ func (c *collector) inherited(f *Func) *Fence {
 	return nil
 }
 
-// index reads a text of digits alone; -1 is anything else.
+// index returns the number in a text of digits, or -1 for any other text.
 func index(digits string) int {
 	n := 0
 	for i := range len(digits) {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/tools/go/analysis"
 )
 
-// Locked is code of this package that runs under locks: the body of an annotated
-// function, or a function literal given to Locker.Do or Locker.Lead.
+// Locked is code of this package that runs under locks: the body of an annotated function, or a
+// function literal that is passed to Locker.Do or Locker.Lead.
 type Locked struct {
 	Decl  *ast.FuncDecl
 	Body  *ast.BlockStmt
@@ -41,7 +41,7 @@ func (ix *Index) Locked(info *types.Info) []Locked {
 	return out
 }
 
-// handBodies lists the function literals that decl gives to Locker.Do and Locker.Lead.
+// handBodies lists the function literals that decl passes to Locker.Do and Locker.Lead.
 func handBodies(info *types.Info, decl *ast.FuncDecl) (out []*ast.BlockStmt) {
 	ast.Inspect(decl.Body, func(n ast.Node) bool {
 		call, ok := n.(*ast.CallExpr)
@@ -56,7 +56,7 @@ func handBodies(info *types.Info, decl *ast.FuncDecl) (out []*ast.BlockStmt) {
 	return out
 }
 
-// Decls are the functions with a body that are written by hand here.
+// Decls returns the functions of this package that have a body and are written by hand.
 func (ix *Index) Decls(info *types.Info) map[*types.Func]*ast.FuncDecl {
 	out := map[*types.Func]*ast.FuncDecl{}
 	for _, file := range ix.Files {
@@ -71,8 +71,8 @@ func (ix *Index) Decls(info *types.Info) map[*types.Func]*ast.FuncDecl {
 	return out
 }
 
-// TakenBy are the locks that a call of fn takes: those of a wrapper, or of the
-// wrappers that stand behind a method of an interface.
+// TakenBy returns the locks that a call of fn takes. If fn is a method of an interface, they are
+// those of the wrappers that implement it.
 func (ix *Index) TakenBy(fn *types.Func) []Lock {
 	f := ix.Func(fn)
 	switch {
@@ -104,8 +104,8 @@ func In(pass *analysis.Pass, at Position) bool {
 	return false
 }
 
-// Pos is the reverse of At. A file of another package is read, so that what is
-// related can be shown there; NoPos means that it can't be.
+// Pos is the reverse of At. For a file of another package it reads the file. It returns NoPos if
+// it can't.
 func (ix *Index) Pos(at Position) token.Pos {
 	if ix.files == nil {
 		ix.files = map[string]*token.File{}
@@ -131,7 +131,7 @@ func (ix *Index) Pos(at Position) token.Pos {
 	return min(tf.LineStart(at.Line)+token.Pos(max(at.Column, 1)-1), token.Pos(tf.Base()+tf.Size()))
 }
 
-// Related says something about another place.
+// Related returns a note about another place.
 func (ix *Index) Related(at Position, message string) []analysis.RelatedInformation {
 	pos := ix.Pos(at)
 	if !pos.IsValid() {
@@ -140,7 +140,7 @@ func (ix *Index) Related(at Position, message string) []analysis.RelatedInformat
 	return []analysis.RelatedInformation{{Pos: pos, Message: message}}
 }
 
-// Quote lists keys as messages name them.
+// Quote lists keys for a message.
 func Quote(locks []Lock) string {
 	var out []string
 	for _, l := range locks {

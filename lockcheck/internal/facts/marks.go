@@ -10,8 +10,8 @@ import (
 	"github.com/lockgen/lockgen/templates"
 )
 
-// mark is what a generated function says of itself: which method it wraps, or makes a key
-// of, and with which directives, or keys.
+// mark is what the comment of a generated function says: the method that it wraps or makes keys
+// for, and the directives or keys.
 type mark struct {
 	method  string   // "Service.Pay"
 	texts   []string // [generator.Lock.Text], or a quoted key
@@ -37,7 +37,7 @@ func readMark(doc *ast.CommentGroup) (m mark, ok bool) {
 	return m, m.method != ""
 }
 
-// old reports whether an earlier lockgen wrote the mark, which says nothing but a key.
+// old reports whether an earlier lockgen wrote the mark, which then has only a key.
 func (m *mark) old() bool {
 	if len(m.texts) == 0 {
 		return false
@@ -46,15 +46,15 @@ func (m *mark) old() bool {
 	return err == nil && quoted == m.texts[0]
 }
 
-// key is the key in the text of a mark; empty if the text was spoilt.
+// key returns the key in the text of a mark, or "" if the text is damaged.
 func key(text string) string {
 	quoted, _ := strconv.QuotedPrefix(text)
 	unquoted, _ := strconv.Unquote(quoted)
 	return unquoted
 }
 
-// wrappers reads from a generated file who takes the locks of which function, and what
-// makes their keys.
+// wrappers reads from a generated file which functions take the locks of which function, and
+// which functions make their keys.
 func (c *collector) wrappers(file *ast.File) {
 	keys := map[*Func]map[string]int{} // how many functions make keys of this pattern, of those before
 	for _, d := range file.Decls {
@@ -93,8 +93,8 @@ func (c *collector) wrappers(file *ast.File) {
 	}
 }
 
-// makesKey notes that fn makes the keys of one of the locks that guarded runs under. Of those
-// with one pattern, at several backends, each has a function, in their order.
+// makesKey notes that fn makes the keys of one of the locks of guarded. If several of these have
+// one pattern, at several backends, each has a function, in the order of the directives.
 func (c *collector) makesKey(fn *types.Func, guarded *Func, pattern string, before map[string]int) {
 	if guarded == nil {
 		return
@@ -112,7 +112,7 @@ func (c *collector) makesKey(fn *types.Func, guarded *Func, pattern string, befo
 	}
 }
 
-// taken are the locks of what a wrapper wraps, as the parameters of the wrapper have them.
+// taken returns the locks of the wrapped function, with the numbers of the wrapper's parameters.
 func taken(guarded *Func, wrapper, raw *types.Func) []Lock {
 	shift := wrapper.Signature().Params().Len() - raw.Signature().Params().Len()
 	var out []Lock
@@ -128,8 +128,8 @@ func taken(guarded *Func, wrapper, raw *types.Func) []Lock {
 	return out
 }
 
-// named is the function or method of this package that a mark names, or nil, and the type
-// that it is selected from where that is embedded.
+// named returns the function or method of this package that a mark names, or nil. If the method
+// comes from an embedded type, it also returns the type that embeds it.
 func (c *collector) named(name string) (fn *types.Func, from types.Type) {
 	owner, method, isMethod := strings.Cut(name, ".")
 	obj := c.pass.Pkg.Scope().Lookup(owner)
@@ -158,8 +158,8 @@ func (c *collector) named(name string) (fn *types.Func, from types.Type) {
 	return fn, from
 }
 
-// guarded is the annotated function that fn is, or nil. An interface can have a method from
-// several that it embeds, of which go/types knows the first and one has the directive.
+// guarded returns fn as an annotated function, or nil. An interface may get a method from several
+// interfaces that it embeds. Then go/types knows the first, but another may have the directive.
 func (c *collector) guarded(fn *types.Func, from types.Type) *Func {
 	iface, ok := from.Underlying().(*types.Interface)
 	if !ok {

@@ -7,16 +7,16 @@ import (
 	"strconv"
 )
 
-// Scope says of expressions in one function where their values come from, as far
-// as assignments tell. What it can't tell it takes for harmless.
+// Scope tells where the values of expressions in one function come from, by following
+// assignments. A value that it can't follow counts as harmless.
 type Scope struct {
 	info    *types.Info
 	params  map[types.Object]string     // the declaration's own: "p0", …, "r"
 	inner   map[types.Object]bool       // parameters of function literals
-	sources map[types.Object][]ast.Expr // what is assigned to a variable; nil where that is unclear
+	sources map[types.Object][]ast.Expr // what is assigned to a variable; nil if that is unclear
 	zero    map[types.Object]bool       // declared without a value
 	kept    map[types.Object]bool       // fields that may have a context of a lock
-	parts   map[types.Object]bool       // a field or an element of it is assigned to, or a method called
+	parts   map[types.Object]bool       // variables with a field or element that is assigned to, or a method that is called
 }
 
 // ScopeOf reads the assignments of a declaration.
@@ -78,7 +78,7 @@ func (s *Scope) note(n ast.Node) {
 	case *ast.UnaryExpr:
 		if n.Op == token.AND {
 			if id, ok := ast.Unparen(n.X).(*ast.Ident); ok && !IsContext(s.info.TypeOf(id)) {
-				s.assign(id, nil) // whoever has its address may write to it
+				s.assign(id, nil) // code with its address may write to it
 			}
 		}
 	case *ast.SelectorExpr:
@@ -108,7 +108,7 @@ func (s *Scope) assign(lhs, from ast.Expr) {
 	}
 }
 
-// Source follows a local variable that is assigned once to what is assigned.
+// Source returns the expression that is assigned to a local variable, if there is only one.
 func (s *Scope) Source(e ast.Expr) ast.Expr {
 	for range 10 {
 		e = ast.Unparen(e)
@@ -136,11 +136,11 @@ func (s *Scope) Zero(e ast.Expr) bool {
 	return s.zero[obj] && len(s.sources[obj]) == 0 && !s.parts[obj]
 }
 
-// Assigned lists what is assigned to a variable; nil stands for what is unclear.
+// Assigned lists what is assigned to a variable. A nil element is an unclear value.
 func (s *Scope) Assigned(obj types.Object) []ast.Expr { return s.sources[obj] }
 
-// Canonical is a text that two expressions share only if their values are the
-// same: "p1.Customer.ID", "=42". It is "?" where nothing is known.
+// Canonical returns a text that is the same for two expressions only if their values are the
+// same: "p1.Customer.ID", "=42". It returns "?" if nothing is known.
 func (s *Scope) Canonical(e ast.Expr) string {
 	if tv, ok := s.info.Types[e]; ok && tv.Value != nil {
 		return "=" + tv.Value.ExactString()
@@ -178,8 +178,8 @@ func (s *Scope) Canonical(e ast.Expr) string {
 	return "?"
 }
 
-// LostArgument says what the context is that a call passes, if that owns no lock
-// for sure: "context.Background()".
+// LostArgument returns the context that a call passes, "context.Background()", if it certainly
+// owns no lock, else "".
 func (s *Scope) LostArgument(call *ast.CallExpr) string {
 	if arg := contextArgument(s.info, call); arg != nil {
 		lost, _ := s.Lost(arg)
@@ -201,8 +201,8 @@ func contextArgument(info *types.Info, call *ast.CallExpr) ast.Expr {
 // from a parameter.
 func (s *Scope) Lost(e ast.Expr) (lost string, owned bool) { return s.lost(e, 10, false) }
 
-// Ends reports whether a context comes from a parameter and is cancelled with it, as one of
-// lock.Detach is, which owns no lock.
+// Ends reports whether a context comes from a parameter and is cancelled with it. A context of
+// lock.Detach is, although it owns no lock.
 func (s *Scope) Ends(e ast.Expr) bool {
 	lost, ends := s.lost(e, 10, true)
 	return ends && lost == ""
@@ -242,8 +242,8 @@ func (s *Scope) lost(e ast.Expr, depth int, detached bool) (lost string, owned b
 	return "", false
 }
 
-// Request says what a context is that comes from an *http.Request which the function
-// was given: it was made before any lock that the function runs under.
+// Request returns the text of a context that comes from an *http.Request in a parameter. It was
+// made before any lock of the function.
 func (s *Scope) Request(e ast.Expr) string {
 	for range 10 {
 		call, ok := s.Source(e).(*ast.CallExpr)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// sleeps finds for how long functions sleep in any case, by constants alone: what only
-// some calls come to does not count.
+// sleeps finds how long each function sleeps at least, if the durations are constants. A sleep
+// that only some calls reach does not count.
 func (c *collector) sleeps(files []*ast.File) {
 	decls := map[string]*ast.FuncDecl{}
 	for _, file := range files {
@@ -57,7 +57,7 @@ func (s *sleeper) of(id string) time.Duration {
 	return sum
 }
 
-// statement is how long the calls of one statement sleep that are made in any case.
+// statement returns how long one statement sleeps at least.
 func (s *sleeper) statement(stmt ast.Stmt) (sum time.Duration) {
 	switch n := stmt.(type) {
 	case *ast.IfStmt:
@@ -88,7 +88,7 @@ func (s *sleeper) statement(stmt ast.Stmt) (sum time.Duration) {
 	return sum
 }
 
-// Slept is how long a call of time.Sleep takes, if that is a constant.
+// Slept returns the duration of a call of time.Sleep, if it is a constant.
 func Slept(info *types.Info, call *ast.CallExpr, fn *types.Func) (time.Duration, bool) {
 	if fn == nil || fn.FullName() != "time.Sleep" || len(call.Args) != 1 {
 		return 0, false
@@ -96,7 +96,7 @@ func Slept(info *types.Info, call *ast.CallExpr, fn *types.Func) (time.Duration,
 	return Constant(info, call.Args[0])
 }
 
-// Constant is the value of a duration, if it is a constant.
+// Constant returns the value of a duration, if it is a constant.
 func Constant(info *types.Info, e ast.Expr) (time.Duration, bool) {
 	value := info.Types[e].Value
 	if value == nil {
@@ -106,8 +106,7 @@ func Constant(info *types.Info, e ast.Expr) (time.Duration, bool) {
 	return time.Duration(ns), ok
 }
 
-// leaves reports whether a function may be over after a statement though nothing has
-// failed.
+// leaves reports whether a function may return at a statement although nothing has failed.
 func leaves(stmt ast.Stmt) (found bool) {
 	if n, ok := stmt.(*ast.IfStmt); ok && n.Else == nil {
 		if cond, ok := n.Cond.(*ast.BinaryExpr); ok {

@@ -9,9 +9,9 @@ import (
 	"github.com/lockgen/lockgen/generator"
 )
 
-// stale reports directives that were changed, or added, after the code was generated.
-// That of other builds stands in other files, so a directive without generated code counts
-// only where its package has some, and generated code without a directive does not.
+// stale reports directives that were changed or added after the code was generated. Generated
+// code of other builds is in other files. So a directive without generated code counts only if
+// its package has generated code, and generated code without a directive does not count.
 func (c *collector) stale(annotated []generator.Annotated, generated []*ast.File) {
 	if len(generated) == 0 {
 		return
@@ -45,13 +45,13 @@ func (c *collector) stale(annotated []generator.Annotated, generated []*ast.File
 			Pos: a.Directives[0].Pos, Message: "lock_gen.go is stale: " + why, Hint: hint,
 		})
 		if have.old() {
-			return // once for the package is enough
+			return // one report for the package is enough
 		}
 	}
 }
 
-// moved reports whether a parameter has the name that another one has in the wrapper: its key
-// would be made of that one. Where they have one type the compiler sees nothing.
+// moved reports whether a parameter has the name that another one has in the wrapper. The wrapper
+// would make the key of the wrong one. If both have one type, the compiler does not notice.
 func moved(fn, wrapper *types.Func) bool {
 	params, there := fn.Signature().Params(), wrapper.Signature().Params()
 	for i := range params.Len() {
@@ -65,9 +65,9 @@ func moved(fn, wrapper *types.Func) bool {
 	return false
 }
 
-// difference says what the generated code has that the directives do not ask for.
+// difference describes how the generated code differs from the directives.
 func difference(method string, have, want []string) string {
-	if len(have) == 0 { // or it was written by a lockgen that did not mark wrappers yet
+	if len(have) == 0 { // or an early lockgen wrote it, which did not mark wrappers
 		return method + " has no wrapper there"
 	}
 	for i, text := range have {

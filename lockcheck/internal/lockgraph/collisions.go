@@ -8,8 +8,8 @@ import (
 	"github.com/lockgen/lockgen/lockcheck/internal/facts"
 )
 
-// Collisions finds pairs of templates that can produce one key, and pairs of which
-// one can be a path above the other where an engine of the program cares.
+// Collisions finds pairs of templates that can produce one key. If an engine of the program
+// takes a / for a path, it also finds pairs of which one can be a path above the other.
 func (g *Graph) Collisions() []Finding {
 	locks := g.Locks()
 	engines := g.engines()
@@ -22,7 +22,7 @@ func (g *Graph) Collisions() []Finding {
 	for i, a := range locks {
 		for j, b := range locks[i+1:] {
 			if x, y := begin[i], begin[i+1+j]; !strings.HasPrefix(x, y) && !strings.HasPrefix(y, x) {
-				continue // as most are: all else compares state by state
+				continue // most pairs end here, without the slow comparison state by state
 			}
 			f, ok := collide(&a, &b)
 			if !ok && len(engines) > 0 {
@@ -37,7 +37,7 @@ func (g *Graph) Collisions() []Finding {
 	return out
 }
 
-// beginning is what all keys of a template begin with.
+// beginning returns the text with which all keys of a template begin.
 func beginning(parts []facts.Part) string {
 	var b strings.Builder
 	for _, p := range parts {
@@ -60,7 +60,7 @@ func (g *Graph) engines() []string {
 
 func finding(a, b *facts.Lock, kind, message string) Finding {
 	ids := []string{a.Package + a.Class(), b.Package + b.Class()}
-	slices.Sort(ids) // one report of two classes is enough
+	slices.Sort(ids) // one report for a pair of classes is enough
 	return Finding{
 		ID: kind + strings.Join(ids, "\x01"), Message: message,
 		Places: []facts.Position{b.Pos, a.Pos},
@@ -88,9 +88,10 @@ func collide(a, b *facts.Lock) (Finding, bool) {
 		b.Key, b.Method, a.Key, a.Method, short(a.Pos), key)), true
 }
 
-// kinds reports two locks of one key that refuse each other at run time. Where their
-// templates are spelled alike in one package, the generator has refused them. Not known
-// are the policy of a lock that is taken by hand, and what a name and a number have in common.
+// kinds reports two locks of one key that refuse each other at run time. If one package spells
+// their templates alike, the generator has reported them. Not reported are a lock that is taken
+// by hand, whose policy is unknown, and placeholders of different kinds, such as a name and a
+// number.
 func kinds(a, b *facts.Lock) (Finding, bool) {
 	known := !a.Hand && !b.Hand && slices.EqualFunc(a.Parts, b.Parts, func(p, q facts.Part) bool { return p.Kind == q.Kind })
 	if !known || a.KindInWords == b.KindInWords || a.Package == b.Package && a.Key == b.Key {
@@ -115,8 +116,8 @@ func nested(a, b *facts.Lock, engines []string) (Finding, bool) {
 	return Finding{}, false
 }
 
-// common finds a key that both templates make; with above a path of a that a key of
-// b begins with.
+// common finds a key that both templates make. With above it finds a path of a with which a key
+// of b begins.
 func common(a, b *facts.Lock, above bool) (string, bool) {
 	for _, x := range spelled(a.Parts) {
 		for _, y := range spelled(b.Parts) {
@@ -128,7 +129,7 @@ func common(a, b *facts.Lock, above bool) (string, bool) {
 	return "", false
 }
 
-// spelled replaces the bools by what they can be.
+// spelled returns the parts once for each value of their bools.
 func spelled(parts []facts.Part) [][]facts.Part {
 	at := slices.IndexFunc(parts, func(p facts.Part) bool { return p.Kind == facts.Boolean })
 	if at < 0 {
@@ -143,8 +144,8 @@ func spelled(parts []facts.Part) [][]facts.Part {
 	return out
 }
 
-// alike reports whether the placeholders of two templates of one class may well
-// name the same things, by their names or types.
+// alike reports whether the placeholders of two templates of one class seem to name the same
+// things, by their names or types.
 func alike(a, b *facts.Lock) bool {
 	for i, p := range a.Parts {
 		q := b.Parts[i]
@@ -161,14 +162,14 @@ func alike(a, b *facts.Lock) bool {
 
 func lastName(p facts.Part) string {
 	name := strings.ToLower(strings.Trim(p.Text, "<>"))
-	if p.Each { // <ids...> names what <id> does
+	if p.Each { // <ids...> names the same as <id>
 		name = strings.TrimSuffix(strings.TrimSuffix(name, "..."), "s")
 	}
 	return name[strings.LastIndexByte(name, '.')+1:]
 }
 
-// state is one step in reading a key: the bytes that it takes, and whether it can be
-// taken again.
+// state is one step in reading a key: the bytes that it accepts, and whether it can be
+// repeated.
 type state struct {
 	takes func(byte) bool
 	some  byte // one of them
@@ -190,7 +191,7 @@ func states(parts []facts.Part, slash bool) []state {
 			out = append(out, state{takes: func(b byte) bool { return b == '-' }, some: '-', skip: true}, state{takes: isDigit, some: '7', again: true})
 		case p.Kind == facts.Unsigned:
 			out = append(out, state{takes: isDigit, some: '7', again: true})
-		case p.Kind == facts.Opaque: // it is not known to meet anything
+		case p.Kind == facts.Opaque: // nothing is known of its text
 			out = append(out, state{takes: func(byte) bool { return false }})
 		default:
 			out = append(out, state{takes: isPlain, some: 'x', again: true})
@@ -204,12 +205,12 @@ func states(parts []facts.Part, slash bool) []state {
 
 func isDigit(b byte) bool { return '0' <= b && b <= '9' }
 
-// isPlain is what an encoded value can have in it.
+// isPlain reports whether an encoded value can contain the byte.
 func isPlain(b byte) bool {
 	return 'a' <= b && b <= 'z' || 'A' <= b && b <= 'Z' || isDigit(b) || strings.IndexByte("_.-%", b) >= 0
 }
 
-// meet finds a text that both read; with prefix one that a reads and b begins with.
+// meet finds a text that both read. With prefix it finds a text that a reads and b begins with.
 func meet(a, b []state, prefix bool) (string, bool) {
 	type at struct{ i, j int }
 	seen := map[at]bool{}
@@ -250,7 +251,7 @@ func meet(a, b []state, prefix bool) (string, bool) {
 	return search(0, 0, nil)
 }
 
-// shared is a byte that both take.
+// shared returns a byte that both accept.
 func shared(a, b state) (byte, bool) {
 	for _, c := range []byte{a.some, b.some} {
 		if a.takes(c) && b.takes(c) {

@@ -6,11 +6,10 @@ import (
 	"strings"
 )
 
-// Cycle is a list of edges, each of which begins with the lock that the one
-// before it ends with.
+// Cycle is a list of edges. Each edge begins with the lock at which the edge before it ends.
 type Cycle []*Edge
 
-// ID is the same for one cycle in whichever package it is found.
+// ID is the same in whichever package the cycle is found.
 func (c Cycle) ID() string {
 	var classes []string
 	for _, e := range c {
@@ -19,14 +18,14 @@ func (c Cycle) ID() string {
 	return strings.Join(classes, "\x01")
 }
 
-// Cycles finds orders of locks that contradict each other: for every edge the
-// shortest way back, each cycle once.
+// Cycles finds orders of locks that contradict each other. For every edge it finds the shortest
+// way back. Each cycle is returned once.
 func (g *Graph) Cycles() []Cycle {
 	var out []Cycle
 	known := map[string]bool{}
 	next := map[string][]*Edge{}
 	for _, e := range g.edges {
-		if !e.To.Try { // who does not wait blocks no one
+		if !e.To.Try { // a try does not wait
 			next[e.Held.Class()] = append(next[e.Held.Class()], e)
 		}
 	}
@@ -45,8 +44,8 @@ func (g *Graph) Cycles() []Cycle {
 	return out
 }
 
-// waysBack are the cycles that e closes: the shortest in locks, with each choice
-// among the edges between the same two locks.
+// waysBack returns the cycles that e closes: those with the fewest locks, one for each choice
+// of edges between the same locks.
 func waysBack(next map[string][]*Edge, e *Edge) []Cycle {
 	type way struct {
 		at   string
@@ -94,8 +93,8 @@ func (c Cycle) rotate() Cycle {
 	return append(slices.Clone(c[least:]), c[:least]...)
 }
 
-// blocks reports whether the calls of a cycle can wait for each other: no two of
-// them have a third lock in common, and none of the locks is only ever read.
+// blocks reports whether the calls of a cycle can wait for each other. They can't if two of
+// them have a third lock in common, or if one of the locks is only read.
 func (c Cycle) blocks() bool {
 	for i, e := range c {
 		if c[(i+len(c)-1)%len(c)].To.Read && e.Held.Read {

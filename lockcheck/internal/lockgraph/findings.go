@@ -10,11 +10,11 @@ import (
 	"github.com/lockgen/lockgen/lockcheck/internal/facts"
 )
 
-// Finding is something wrong between functions, perhaps of several packages.
+// Finding is a mistake between functions, which may be in several packages.
 type Finding struct {
-	ID      string // the same wherever it is found
+	ID      string // the same in whichever package it is found
 	Message string
-	Places  []facts.Position // the best to report it at first
+	Places  []facts.Position // where it can be reported, the best place first
 	Notes   []Note
 }
 
@@ -38,7 +38,7 @@ func (g *Graph) Order() []Finding {
 	}
 	for _, r := range g.Reentries() {
 		f, ok := r.finding()
-		if r.Same == No && entered[r.way()] { // another of the root's locks is the one that it takes
+		if r.Same == No && entered[r.way()] { // it takes another lock of the root
 			continue
 		}
 		if ok && !known[f.ID] {
@@ -70,8 +70,8 @@ func (c Cycle) paths() string {
 	return strings.Join(out, "; ")
 }
 
-// String tells the way from the held lock to the other: who holds it, each call
-// with its place, and what is locked at the end.
+// String describes the way from the held lock to the other: the holder, each call with its
+// place, and the lock that is taken at the end.
 func (e *Edge) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s holds %q", e.Root.Name, e.Held.Key)
@@ -93,12 +93,12 @@ func (s Step) String() string {
 	return text
 }
 
-// short names a place within its folder.
+// short returns a place without its folder.
 func short(p facts.Position) string {
 	return fmt.Sprintf("%s:%d", p.File[strings.LastIndexAny(p.File, `/\`)+1:], p.Line)
 }
 
-// way tells what leads from the root to the lock, whichever of its locks the root holds.
+// way describes the calls from the root to the lock, which are the same for all locks of the root.
 func (e *Edge) way() string {
 	return fmt.Sprint(e.Root.ID, e.places(), e.Wrapper.ID, e.To.Pos, e.To.Key)
 }
@@ -130,14 +130,14 @@ func (e *Edge) notes(prefix string) []Note {
 	return append(out, Note{e.To.Pos, fmt.Sprintf("%slocks %q", prefix, e.To.Key)})
 }
 
-// finding is what is wrong with taking a lock of the held one's class, if anything
-// is for sure.
+// finding returns what is wrong with taking a lock of the same class as the held one. It reports
+// false if nothing is certain.
 func (r Reentry) finding() (Finding, bool) {
 	f := Finding{Places: r.places(), Notes: r.notes("")}
 	switch {
 	case r.Lost != nil:
-		return f, false // lostctx has it
-	case r.Held.Write && r.To.Read && r.Same == Yes: // the read side of what it holds whole
+		return f, false // lostctx reports it
+	case r.Held.Write && r.To.Read && r.Same == Yes: // it holds the write side of the same lock
 		return f, false
 	case r.Held.Read && r.To.Write && r.Same != No:
 		f.ID = "upgrade "
@@ -157,8 +157,8 @@ func (r Reentry) finding() (Finding, bool) {
 	return f, true
 }
 
-// Lost finds calls that ask for a lock that their chain holds, under a context that
-// does not know it.
+// Lost finds calls that ask for a lock that their own chain of calls holds, under a context that
+// does not own it.
 func (g *Graph) Lost() []Finding {
 	var out []Finding
 	known := map[string]bool{}
@@ -180,9 +180,8 @@ func (g *Graph) Lost() []Finding {
 	return out
 }
 
-// ReportAll reports what find finds in the first package that has all of it: in whose
-// imports, each taken alone, find does not see it. A driver that joins all packages
-// reports it itself.
+// ReportAll reports each finding in the first package that sees all of it: no import alone sees
+// it. A driver that joins all packages reports findings itself.
 func ReportAll(pass *analysis.Pass, ix *facts.Index, find func(*Graph) []Finding) {
 	if ix.Whole {
 		return
