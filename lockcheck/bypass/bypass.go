@@ -45,8 +45,8 @@ func run(pass *analysis.Pass) (any, error) {
 	return nil, nil
 }
 
-// uses finds what names an annotated function: calls, method values, functions
-// passed along.
+// uses finds uses of annotated functions: calls, method values, and functions that are
+// passed as values.
 func (c *checker) uses(root ast.Node, decl *ast.FuncDecl) {
 	calls := map[*ast.Ident]*ast.CallExpr{}
 	ast.Inspect(root, func(n ast.Node) bool {
@@ -63,8 +63,8 @@ func (c *checker) uses(root ast.Node, decl *ast.FuncDecl) {
 	})
 }
 
-// guarded is fn if its lock is that of a wrapper around it. What is declared by an
-// interface may be the wrapper itself.
+// guarded returns fn as an annotated function, or nil. A method of an interface is not
+// returned, because its value may be the wrapper.
 func (c *checker) guarded(fn *types.Func) *facts.Func {
 	f := c.Guarded(fn)
 	if f == nil {
@@ -89,7 +89,7 @@ func (c *checker) report(id *ast.Ident, fn *types.Func, f *facts.Func, decl *ast
 	})
 }
 
-// wrapperOf names what should be called.
+// wrapperOf returns the name of the wrapper to call instead.
 func wrapperOf(fn *types.Func) string {
 	if t := receiver(fn); t != nil {
 		return t.Name() + "WithLock." + fn.Name()
@@ -136,13 +136,13 @@ func (c *checker) conversion(conv facts.Conversion) {
 	}
 	if conv.Call != nil {
 		if id := calleeName(conv.Call); id != nil && strings.HasSuffix(id.Name, "WithLock") {
-			return // there it is wrapped
+			return // the call wraps it
 		}
 	}
 	c.becomes(conv)
 }
 
-// becomes reports a value whose annotated method is called by what it becomes.
+// becomes reports a value that becomes an interface through which its annotated method is called.
 func (c *checker) becomes(conv facts.Conversion) {
 	for method, impl := range conv.Methods {
 		f := c.guarded(impl)

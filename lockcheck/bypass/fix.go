@@ -12,8 +12,8 @@ import (
 	"github.com/lockgen/lockgen/lockcheck/internal/facts"
 )
 
-// fix replaces the call by one through a field of the receiver, where the right
-// one is beyond doubt.
+// fix replaces the call by one through a field of the receiver, if only one field is
+// possible.
 func (c *checker) fix(id *ast.Ident, fn *types.Func, decl *ast.FuncDecl, root ast.Node, call *ast.CallExpr) []analysis.SuggestedFix {
 	if decl == nil || decl.Recv == nil || len(decl.Recv.List) != 1 || len(decl.Recv.List[0].Names) != 1 {
 		return nil
@@ -43,8 +43,8 @@ func (c *checker) fix(id *ast.Ident, fn *types.Func, decl *ast.FuncDecl, root as
 	}}
 }
 
-// deadlocks reports whether decl may run under a lock that the wrapper of fn takes, and does
-// not enter again.
+// deadlocks reports whether decl may run under a lock that the wrapper of fn also takes, without
+// reentrant.
 func (c *checker) deadlocks(decl *ast.FuncDecl, fn *types.Func) bool {
 	self, _ := c.pass.TypesInfo.Defs[decl.Name].(*types.Func)
 	outer, inner := c.guarded(self), c.guarded(fn)
@@ -53,16 +53,16 @@ func (c *checker) deadlocks(decl *ast.FuncDecl, fn *types.Func) bool {
 	})
 }
 
-// fixFunction calls F's wrapper with the Locker that the receiver has.
+// fixFunction replaces a call of F by one of FWithLock with the receiver's Locker.
 func (c *checker) fixFunction(id *ast.Ident, recv types.Object, call *ast.CallExpr) []analysis.SuggestedFix {
 	if call == nil || len(call.Args) == 0 {
 		return nil
 	}
 	if _, several := c.pass.TypesInfo.TypeOf(call.Args[0]).(*types.Tuple); several {
-		return nil // the results of a call, which no argument can join
+		return nil // the arguments are the results of one call, so none can be added
 	}
 	if _, seen := c.pass.Pkg.Scope().Innermost(id.Pos()).LookupParent(recv.Name(), id.Pos()); seen != recv {
-		return nil // it is blank, or something hides it
+		return nil // the receiver is blank or hidden
 	}
 	field := c.only(recv.Type(), func(f *types.Var) bool { return isLockerPointer(f.Type()) })
 	if field == "" {
@@ -78,7 +78,7 @@ func (c *checker) fixFunction(id *ast.Ident, recv types.Object, call *ast.CallEx
 	}}
 }
 
-// only is the name of the field that fits, if there is exactly one.
+// only returns the name of the field that fits, if there is exactly one.
 func (c *checker) only(t types.Type, fits func(*types.Var) bool) string {
 	if ptr, ok := t.Underlying().(*types.Pointer); ok {
 		t = ptr.Elem()
@@ -100,8 +100,8 @@ func (c *checker) only(t types.Type, fits func(*types.Var) bool) string {
 	return name
 }
 
-// wraps reports whether a value of type t calls fn under its lock: it is the
-// wrapper, or an interface that is known to have the wrapper behind it.
+// wraps reports whether a value of type t calls fn under its lock: t is the wrapper, or an
+// interface whose value is known to be the wrapper.
 func (c *checker) wraps(t types.Type, fn *types.Func) bool {
 	obj, _, _ := types.LookupFieldOrMethod(t, true, c.pass.Pkg, fn.Name())
 	method, ok := obj.(*types.Func)
@@ -135,7 +135,7 @@ func isLockerPointer(t types.Type) bool {
 	return ok && named.Obj().Name() == "Locker" && named.Obj().Pkg() != nil && named.Obj().Pkg().Path() == generator.RuntimePath
 }
 
-// selectorOf is the selector whose name id is.
+// selectorOf returns the selector expression with the name id.
 func selectorOf(root ast.Node, id *ast.Ident) (found *ast.SelectorExpr) {
 	ast.Inspect(root, func(n ast.Node) bool {
 		if sel, ok := n.(*ast.SelectorExpr); ok && sel.Sel == id {

@@ -9,8 +9,8 @@ import (
 	"github.com/lockgen/lockgen/lockcheck/internal/facts"
 )
 
-// hidden finds values that reach an interface without becoming it: as the argument of
-// a generic function, and as an any whose type is asserted.
+// hidden finds values whose methods are called through an interface without a conversion to
+// it: arguments of a generic function, and an any whose type is asserted.
 func (c *checker) hidden() {
 	decls := c.Decls(c.pass.TypesInfo)
 	for _, file := range c.Files {
@@ -34,8 +34,8 @@ func (c *checker) hidden() {
 	}
 }
 
-// generic reports a type that is one of a generic function's, which calls its methods
-// through the constraint: where an argument has it, or where the function makes its own value.
+// generic reports a type argument of a generic function, which may call its methods through the
+// constraint. It is reported if an argument has the type, or if the function makes a value of it.
 func (c *checker) generic(call *ast.CallExpr) {
 	id := calleeName(call)
 	if id == nil || strings.HasSuffix(id.Name, "WithLock") {
@@ -65,7 +65,7 @@ func (c *checker) generic(call *ast.CallExpr) {
 	}
 }
 
-// index is the place of the first variable that holds a value of the type parameter, or -1.
+// index returns the index of the first variable that holds a value of the type parameter, or -1.
 func index(list *types.Tuple, param *types.TypeParam) int {
 	for at := range list.Len() {
 		if holds(list.At(at).Type(), param) {
@@ -75,8 +75,8 @@ func index(list *types.Tuple, param *types.TypeParam) int {
 	return -1
 }
 
-// makes reports whether a function can make a value of its i-th type: by the constraint it
-// is a pointer to another one, as P in [T any, P interface{ *T; Payer }].
+// makes reports whether a function can make a value of its i-th type argument. It can if the
+// constraint says that it is a pointer to another one, as P in [T any, P interface{ *T; Payer }].
 func makes(constraint *types.Interface, instance types.Instance, i int) bool {
 	ptr, ok := types.Unalias(instance.TypeArgs.At(i)).(*types.Pointer)
 	if !ok || constraint.IsMethodSet() {
@@ -108,7 +108,7 @@ func holds(t types.Type, param *types.TypeParam) bool {
 	}
 }
 
-// asserted reports an any that was made of a value here, and is taken for an interface.
+// asserted reports an any that was made of a value in this function, and is asserted to be an interface.
 func (c *checker) asserted(n *ast.TypeAssertExpr, scope *facts.Scope) {
 	if n.Type == nil || !isAny(c.pass.TypesInfo.TypeOf(n.X)) {
 		return
@@ -125,8 +125,8 @@ func isAny(t types.Type) bool {
 	return ok && i.Empty()
 }
 
-// passed reports an argument that a function of this package takes as an any, and then
-// for an interface.
+// passed reports an argument that a function of this package takes as an any and asserts to be
+// an interface.
 func (c *checker) passed(call *ast.CallExpr, decls map[*types.Func]*ast.FuncDecl) {
 	fn := facts.Callee(c.pass.TypesInfo, call)
 	decl := decls[fn]
@@ -144,8 +144,8 @@ func (c *checker) passed(call *ast.CallExpr, decls map[*types.Func]*ast.FuncDecl
 	}
 }
 
-// takenFor lists the interfaces that a parameter is taken for if a value of type from is
-// passed: all that are asserted, and the first case of a switch that fits.
+// takenFor lists the interfaces that a parameter with a value of type from is asserted to be: by
+// assertions, and by the first case of a type switch that fits.
 func (c *checker) takenFor(decl *ast.FuncDecl, param *types.Var, from types.Type) []types.Type {
 	var out []types.Type
 	known := map[string]bool{}
@@ -172,7 +172,7 @@ func (c *checker) takenFor(decl *ast.FuncDecl, param *types.Var, from types.Type
 			if c.switchesOn(n, isParam) {
 				for _, s := range n.Body.List {
 					if slices.ContainsFunc(s.(*ast.CaseClause).List, add) {
-						break // what fits takes no later case
+						break // a later case does not run
 					}
 				}
 			}

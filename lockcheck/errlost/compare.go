@@ -13,7 +13,7 @@ import (
 	"github.com/lockgen/lockgen/lockcheck/internal/facts"
 )
 
-// sentinel is the name of the runtime's error that e is, or "".
+// sentinel returns the name of the error of package lock that e is, or "".
 func (c *checker) sentinel(e ast.Expr) string {
 	sel, ok := ast.Unparen(e).(*ast.SelectorExpr)
 	if !ok {
@@ -68,7 +68,7 @@ func (c *checker) switched(n *ast.SwitchStmt) {
 	}
 }
 
-// swapped reports errors.Is(lock.ErrLost, err): no sentinel wraps anything.
+// swapped reports errors.Is(lock.ErrLost, err), because these errors wrap nothing.
 func (c *checker) swapped(n *ast.CallExpr) {
 	fn := facts.Callee(c.pass.TypesInfo, n)
 	if fn == nil || fn.FullName() != "errors.Is" || len(n.Args) != 2 {
@@ -89,8 +89,8 @@ func (c *checker) swapped(n *ast.CallExpr) {
 	})
 }
 
-// asserted reports a look at the type of an error alone, where a type of the runtime is
-// meant: others wrap it.
+// asserted reports a type assertion for an error type of package lock, because other errors may
+// wrap it.
 func (c *checker) asserted(x, to ast.Expr, how string) {
 	t := c.pass.TypesInfo.TypeOf(to)
 	if t == nil || c.pass.Pkg.Path() == generator.RuntimePath || !types.Identical(c.pass.TypesInfo.TypeOf(x), types.Universe.Lookup("error").Type()) {

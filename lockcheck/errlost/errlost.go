@@ -88,7 +88,7 @@ func (c *checker) visit(n ast.Node, stack []ast.Node) {
 	}
 }
 
-// dropped reports a call whose error no one sees.
+// dropped reports a call whose error nobody reads.
 func (c *checker) dropped(e ast.Expr, by string) {
 	if of, says := c.tells(e); of != "" {
 		c.report(e, "the error of %s is dropped%s: %s", of, by, says)
@@ -99,8 +99,8 @@ func (c *checker) report(n ast.Node, format string, args ...any) {
 	c.Report(c.pass, analysis.Diagnostic{Pos: n.Pos(), End: n.End(), Category: c.pass.Analyzer.Name, Message: fmt.Sprintf(format, args...)})
 }
 
-// tells names a call whose error tells of a lock, and what it says. It is "" of any
-// other expression.
+// tells returns the name of a call whose error is about a lock, and what the error says. For
+// any other expression it returns "".
 func (c *checker) tells(e ast.Expr) (of, says string) {
 	call, ok := ast.Unparen(e).(*ast.CallExpr)
 	if !ok {
@@ -122,8 +122,7 @@ func (c *checker) tells(e ast.Expr) (of, says string) {
 	return "", ""
 }
 
-// leads reports whether a call campaigns until its context ends, which is what its error
-// would say.
+// leads reports whether a call campaigns until its context ends. Its error says only that.
 func (c *checker) leads(call *ast.CallExpr) bool {
 	locks := c.TakenBy(facts.Callee(c.pass.TypesInfo, call))
 	return len(locks) > 0 && locks[0].Kind == "leader"
@@ -134,7 +133,7 @@ func endsInError(fn *types.Func) bool {
 	return results.Len() > 0 && types.Identical(results.At(results.Len()-1).Type(), types.Universe.Lookup("error").Type())
 }
 
-// release reports held.Release(nil) where the loss could be returned.
+// release reports held.Release(nil) in a function that could return the error.
 func (c *checker) release(call *ast.CallExpr, stack []ast.Node) {
 	fn := facts.Callee(c.pass.TypesInfo, call)
 	if !facts.IsRuntime(fn, "Release") || len(call.Args) != 1 || !c.pass.TypesInfo.Types[call.Args[0]].IsNil() {

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// unread reports variables that take the error of a lock and are assigned again, or
-// never looked at.
+// unread reports variables that get the error of a lock, and are assigned again before they
+// are read, or never read.
 func (c *checker) unread(decl *ast.FuncDecl) {
 	u := &uses{checker: c, reads: map[types.Object][]token.Pos{}, hidden: map[types.Object]bool{}, idle: map[*ast.Ident]bool{}}
 	u.results(decl)
@@ -30,11 +30,11 @@ func (c *checker) unread(decl *ast.FuncDecl) {
 type uses struct {
 	*checker
 	reads  map[types.Object][]token.Pos
-	hidden map[types.Object]bool // read at times that the text does not tell
-	idle   map[*ast.Ident]bool   // no reads: assigned to, or to _
+	hidden map[types.Object]bool // variables that may be read at any time
+	idle   map[*ast.Ident]bool   // uses that are no reads: assignments, also to _
 }
 
-// results are read by each return.
+// results marks named results, which each return reads.
 func (u *uses) results(decl *ast.FuncDecl) {
 	if decl.Type.Results == nil {
 		return
@@ -60,7 +60,7 @@ func (u *uses) note(n ast.Node) bool {
 		if id, ok := ast.Unparen(n.X).(*ast.Ident); ok && n.Op == token.AND {
 			u.hidden[info.ObjectOf(id)] = true
 		}
-	case *ast.LabeledStmt: // goto leads where the text does not
+	case *ast.LabeledStmt: // goto may jump to a read
 		ast.Inspect(n, func(n ast.Node) bool {
 			if id, ok := n.(*ast.Ident); ok {
 				u.hidden[info.ObjectOf(id)] = true
@@ -89,7 +89,7 @@ func (u *uses) note(n ast.Node) bool {
 	return true
 }
 
-// block looks at what each statement assigns and the next ones do with it.
+// block checks what the next statements do with the error that a statement assigns.
 func (u *uses) block(list []ast.Stmt, outermost bool) {
 	for i, s := range list {
 		assign, ok := s.(*ast.AssignStmt)
@@ -114,8 +114,8 @@ func (u *uses) block(list []ast.Stmt, outermost bool) {
 	}
 }
 
-// overwrites finds the statement that assigns to obj, with none before it that could
-// read it or leave the block.
+// overwrites returns the statement that assigns to obj, if no statement before it may read obj
+// or leave the block.
 func (u *uses) overwrites(list []ast.Stmt, obj types.Object) ast.Stmt {
 	for _, s := range list {
 		if init := initOf(s); init != nil {
@@ -149,7 +149,7 @@ func (u *uses) touches(code ast.Node, obj types.Object) (reads, writes bool) {
 	return reads, writes
 }
 
-// initOf is the assignment that an if or a switch makes before its condition.
+// initOf returns the assignment before the condition of an if or a switch.
 func initOf(s ast.Stmt) *ast.AssignStmt {
 	var init ast.Stmt
 	switch n := s.(type) {

@@ -65,7 +65,7 @@ func (c *checker) report(n ast.Node, fence *facts.Fence, format string, args ...
 	c.Report(c.pass, d)
 }
 
-// annotation reports one that names no parameter.
+// annotation reports an annotation whose name is not a parameter.
 func (c *checker) annotation(f *facts.Func) {
 	if f.Fence == nil || f.Fence.Param != facts.Unknown {
 		return
@@ -78,7 +78,7 @@ func (c *checker) annotation(f *facts.Func) {
 	}
 }
 
-// writer reports an annotated function that takes the token from its context and
+// writer reports an annotated function that should take the token from its context, and
 // never asks for it.
 func (c *checker) writer(decl *ast.FuncDecl) {
 	fn, _ := c.pass.TypesInfo.Defs[decl.Name].(*types.Func)
@@ -89,8 +89,8 @@ func (c *checker) writer(decl *ast.FuncDecl) {
 	c.report(decl.Name, f.Fence, "%s is to be fenced and asks for no token: call lock.Token(ctx), or name the parameter that brings it", f.Name)
 }
 
-// asks reports whether f, or what it calls, asks for a token. What can't be seen
-// may.
+// asks reports whether f, or a function that it calls, asks for a token. A call of an unknown
+// function counts, because it may.
 func (c *checker) asks(f *facts.Func, seen map[string]bool) bool {
 	if f.Tokens {
 		return true
@@ -136,7 +136,7 @@ func (c *checker) call(call *ast.CallExpr) {
 	}
 }
 
-// tokenless says why e can be no token, or "".
+// tokenless says why e can't be a token, or returns "".
 func (c *checker) tokenless(e ast.Expr, depth int) string {
 	if tv := c.pass.TypesInfo.Types[e]; tv.Value != nil {
 		return types.ExprString(e) + " is a constant"
@@ -158,7 +158,7 @@ func (c *checker) tokenless(e ast.Expr, depth int) string {
 		return c.tokenlessLiteral(e, depth)
 	case *ast.UnaryExpr:
 		return c.tokenless(e.X, depth-1)
-	case *ast.BinaryExpr: // token+0 is one
+	case *ast.BinaryExpr: // token+0 is a token
 		if c.tokenless(e.X, depth-1) == "" || c.tokenless(e.Y, depth-1) == "" {
 			return ""
 		}
@@ -177,7 +177,7 @@ func (c *checker) tokenless(e ast.Expr, depth int) string {
 	return ""
 }
 
-// tokenlessLiteral looks for a number in a struct that may be a token.
+// tokenlessLiteral looks for a number in a struct literal that may be a token.
 func (c *checker) tokenlessLiteral(lit *ast.CompositeLit, depth int) string {
 	why := "none of its fields is one"
 	for _, elem := range lit.Elts {

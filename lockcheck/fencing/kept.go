@@ -46,7 +46,7 @@ func (c *checker) field(e ast.Expr) *types.Var {
 	return nil
 }
 
-// doubtful says why e, which comes from a token, may be none of this lock.
+// doubtful says why e, which comes from a token, may not be the token of this lock.
 func (c *checker) doubtful(e ast.Expr) string {
 	for {
 		call, ok := ast.Unparen(e).(*ast.CallExpr) // a conversion
@@ -68,7 +68,7 @@ func (c *checker) doubtful(e ast.Expr) string {
 	return ""
 }
 
-// doubtfulLiteral is doubtful of a struct all of whose numbers are.
+// doubtfulLiteral is doubtful for a struct literal: all its numbers must be doubtful.
 func (c *checker) doubtfulLiteral(lit *ast.CompositeLit) (why string) {
 	for _, elem := range lit.Elts {
 		if kv, ok := elem.(*ast.KeyValueExpr); ok {
@@ -100,8 +100,8 @@ func (c *checker) okIsDropped(call *ast.CallExpr) (found bool) {
 	return found
 }
 
-// isOwned reports whether a call stands where a lock is held: in an annotated method,
-// in a function given to Do, after an Acquire, or in a function that only such call.
+// isOwned reports whether a lock is held at a call: in an annotated method, in a function with
+// a call of Do or Acquire, or in a function that only annotated functions call.
 func (c *checker) isOwned(call *ast.CallExpr) bool {
 	fn, _ := c.pass.TypesInfo.Defs[c.decl.Name].(*types.Func)
 	if fn == nil || c.Guarded(fn) != nil {
@@ -130,9 +130,8 @@ func (c *checker) isOwned(call *ast.CallExpr) bool {
 	return callers > 0
 }
 
-// isStale reports whether a field keeps the token of another hold than that which the
-// annotated method runs under: none of the functions that set it is called by the method,
-// or leads to it.
+// isStale reports whether a field keeps the token of another hold than that of the annotated
+// method: the method calls none of the functions that set it, and none of them calls the method.
 func (c *checker) isStale(field *types.Var) bool {
 	fn, _ := c.pass.TypesInfo.Defs[c.decl.Name].(*types.Func)
 	here := c.Guarded(fn)
@@ -148,7 +147,7 @@ func (c *checker) isStale(field *types.Var) bool {
 	return true
 }
 
-// reaches reports whether from calls to, as far as can be seen; what can't be may.
+// reaches reports whether from calls to, directly or not. A call of an unknown function counts.
 func (c *checker) reaches(from, to *facts.Func, seen map[string]bool) bool {
 	if from.ID == to.ID {
 		return true

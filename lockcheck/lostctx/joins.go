@@ -9,7 +9,7 @@ import (
 	"github.com/lockgen/lockgen/lockcheck/internal/facts"
 )
 
-// path names a value: a variable and the fields that lead on from it.
+// path names a value: a variable, and the fields that lead from it to the value.
 type path struct {
 	root   types.Object
 	fields string // ".pool.done"
@@ -19,14 +19,14 @@ type path struct {
 type wait struct {
 	node   ast.Node
 	on     []path
-	slot   bool // it takes a place among those that run: only below a start does it wait for that
-	always bool // all that has the context is over as well
+	slot   bool // it takes a slot of a semaphore; it waits only for starts above it
+	always bool // it waits for the end of the context, so for all code that uses it
 }
 
-// deepest bounds how many calls and variables are followed.
+// deepest bounds the depth to which calls and variables are followed.
 const deepest = 4
 
-// related reports whether one of a may be, or hold, one of b.
+// related reports whether a path of a may contain, or be part of, a path of b.
 func related(a, b []path) bool {
 	for _, x := range a {
 		for _, y := range b {
@@ -43,7 +43,7 @@ func leads(fields, to string) bool {
 	return ok && (rest == "" || rest[0] == '.')
 }
 
-// pathOf is the value that an expression names, if it names one.
+// pathOf returns the value that an expression names, if it names one.
 func (c *checker) pathOf(e ast.Expr) (path, bool) {
 	switch e := ast.Unparen(e).(type) {
 	case *ast.Ident:
@@ -51,7 +51,7 @@ func (c *checker) pathOf(e ast.Expr) (path, bool) {
 		return path{root: v}, ok
 	case *ast.SelectorExpr:
 		if v, ok := c.pass.TypesInfo.Uses[e.Sel].(*types.Var); ok && !v.IsField() {
-			return path{root: v}, true // of a package
+			return path{root: v}, true // a variable of another package
 		}
 		p, ok := c.pathOf(e.X)
 		if sel := c.pass.TypesInfo.Selections[e]; ok && sel != nil && sel.Kind() == types.FieldVal {
@@ -72,9 +72,9 @@ func (c *checker) pathOf(e ast.Expr) (path, bool) {
 	return path{}, false
 }
 
-// mentions lists the values that code names and that something could end by: neither
-// contexts nor numbers and texts. Variables are followed to what is assigned to them,
-// and calls into functions of this package.
+// mentions lists the values in code that a goroutine may signal its end with. These are no
+// contexts, numbers or strings. It follows variables to the values assigned to them, and
+// calls into functions of this package.
 func (c *checker) mentions(n ast.Node, depth int) []path {
 	var out []path
 	if depth > deepest {
@@ -111,7 +111,7 @@ func (c *checker) mentions(n ast.Node, depth int) []path {
 	return out
 }
 
-// assigned is what is named by what is assigned to the variable that e begins with.
+// assigned returns what is mentioned by the value of the variable with which e begins.
 func (c *checker) assigned(e ast.Expr, depth int) []path {
 	for {
 		sel, ok := ast.Unparen(e).(*ast.SelectorExpr)
@@ -132,8 +132,8 @@ func isPlain(t types.Type) bool {
 	return basic || types.Identical(t, types.Universe.Lookup("error").Type())
 }
 
-// inside looks into the body of a function of this package that is called, with its
-// receiver and parameters replaced by what the call gives.
+// inside looks into the body of a called function of this package. In the result the arguments
+// of the call replace the receiver and the parameters.
 func (c *checker) inside(call *ast.CallExpr, look func(body ast.Node) []path) ([]path, bool) {
 	fn := facts.Callee(c.pass.TypesInfo, call)
 	decl := c.decls[fn]
@@ -178,7 +178,7 @@ func (c *checker) give(given map[types.Object]ast.Expr, list *ast.FieldList, arg
 	}
 }
 
-// waits lists where code waits, other than in what it starts.
+// waits lists the places where code waits, without the goroutines that it starts.
 func (c *checker) waits(body ast.Node, depth int) []wait {
 	var out []wait
 	inSelect := map[ast.Node]bool{}
@@ -209,7 +209,7 @@ func (c *checker) waits(body ast.Node, depth int) []wait {
 			if isChan(c.pass.TypesInfo.TypeOf(n.X)) {
 				out = append(out, wait{node: n.X, on: c.mentions(n.X, 0)})
 			}
-		case *ast.SendStmt: // it fills all places of a semaphore, perhaps
+		case *ast.SendStmt: // it may fill all slots of a semaphore
 			if t, ok := c.pass.TypesInfo.TypeOf(n.Chan).Underlying().(*types.Chan); ok && types.Identical(t.Elem().Underlying(), types.NewStruct(nil, nil)) {
 				out = append(out, wait{node: n, on: c.mentions(n.Chan, 0), slot: true})
 			}
@@ -224,7 +224,7 @@ func (c *checker) waits(body ast.Node, depth int) []wait {
 	return out
 }
 
-// isDone reports whether e is the Done of a context.
+// isDone reports whether e is the Done channel of a context.
 func (c *checker) isDone(e ast.Expr) bool {
 	call, ok := c.Scope.Source(e).(*ast.CallExpr)
 	fn := facts.Callee(c.pass.TypesInfo, orEmpty(call))
@@ -246,8 +246,8 @@ func isChan(t types.Type) bool {
 	return ok
 }
 
-// waitsIn is what a call waits for: by its name, by what the function does, or
-// perhaps, if it is given something that ends.
+// waitsIn returns what a call waits for: by the name of the method, by what the function does,
+// or, if the function is unknown, by its arguments.
 func (c *checker) waitsIn(call *ast.CallExpr, depth int) []wait {
 	fn := facts.Callee(c.pass.TypesInfo, call)
 	if fn == nil || depth > deepest {
@@ -279,8 +279,8 @@ func (c *checker) waitsIn(call *ast.CallExpr, depth int) []wait {
 	return out
 }
 
-// waitsByName reports whether a method waits for its receiver, as far as its name
-// tells. A limiter waits for time.
+// waitsByName reports whether a method waits for its receiver, to judge by its name. A limiter
+// does not, because it waits for time.
 func waitsByName(fn *types.Func) bool {
 	if fn.Pkg() == nil || fn.Pkg().Path() == "golang.org/x/time/rate" || facts.IsLocker(fn, "Acquire") {
 		return false

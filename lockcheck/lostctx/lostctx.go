@@ -37,13 +37,13 @@ func run(pass *analysis.Pass) (any, error) {
 	return nil, nil
 }
 
-// checker looks at one body that runs under a lock.
+// checker checks one body that runs under a lock.
 type checker struct {
 	*facts.Index
 	pass *analysis.Pass
 	facts.Locked
-	decls   map[*types.Func]*ast.FuncDecl // of this package
-	entered map[*ast.FuncDecl]bool        // that are being looked into
+	decls   map[*types.Func]*ast.FuncDecl // the functions of this package
+	entered map[*ast.FuncDecl]bool        // the functions that inside is looking into
 }
 
 func (c *checker) report(n ast.Node, format string, args ...any) {
@@ -56,7 +56,7 @@ func (c *checker) check() {
 	ast.Inspect(c.Body, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.DeferStmt, *ast.GoStmt:
-			return false // clean-up may well outlive the lock
+			return false // clean-up may outlive the lock
 		case *ast.CallExpr:
 			fn := facts.Callee(c.pass.TypesInfo, n)
 			if fn != nil && fn.FullName() == "context.WithoutCancel" && !fenced && len(n.Args) == 1 {
@@ -99,8 +99,8 @@ func (c *checker) stored(n *ast.AssignStmt) {
 	}
 }
 
-// outlives reports whether an expression is a package's variable or a field of one
-// or of the receiver.
+// outlives reports whether an expression is a package's variable, or a field of one or of
+// the receiver.
 func (c *checker) outlives(e ast.Expr) bool {
 	switch e := ast.Unparen(e).(type) {
 	case *ast.SelectorExpr:

@@ -8,8 +8,8 @@ import (
 	"github.com/lockgen/lockgen/lockcheck/internal/facts"
 )
 
-// start is code that goes on beside the method: a go statement, a function given to
-// a WaitGroup or a timer, a value sent on a channel.
+// start is code that may run after the method has returned: a go statement, a function for
+// a WaitGroup or a timer, or the receiver of a value that is sent on a channel.
 type start struct {
 	node ast.Node
 	to   string // where the context goes: "a goroutine"
@@ -41,7 +41,7 @@ func (c *checker) starts(body ast.Node) []start {
 	return out
 }
 
-// startsGoroutine reports whether fn is the Go of a type that can be waited for.
+// startsGoroutine reports whether fn is the method Go of a type that has a method Wait.
 func startsGoroutine(fn *types.Func) bool {
 	if fn == nil || fn.Name() != "Go" && fn.Name() != "TryGo" || fn.Signature().Recv() == nil {
 		return false
@@ -51,7 +51,7 @@ func startsGoroutine(fn *types.Func) bool {
 	return ok
 }
 
-// stopped reports whether the timer that a call makes is stopped, or kept where others
+// stopped reports whether the timer that a call makes is stopped, or stored where other code
 // may stop it.
 func (c *checker) stopped(made *ast.CallExpr) bool {
 	found := false
@@ -76,7 +76,7 @@ func (c *checker) stopped(made *ast.CallExpr) bool {
 	return found
 }
 
-// started reports a context that ends with the method and goes to what may outlive it.
+// started reports a context that ends with the method, in code that may run longer.
 func (c *checker) started() {
 	starts := c.starts(c.Body)
 	if len(starts) == 0 {
@@ -93,8 +93,8 @@ func (c *checker) started() {
 	}
 }
 
-// joined reports whether the method waits for something that s may end with: what s
-// names, or what is named by a goroutine that itself waits for s.
+// joined reports whether the method waits for s: for something that s names, or that is named
+// by a goroutine which waits for s.
 func (c *checker) joined(s start, all []start, waits []wait) bool {
 	ends := c.mentions(s.node, 0)
 	grown := map[ast.Node]bool{s.node: true}
@@ -116,7 +116,7 @@ func (c *checker) joined(s start, all []start, waits []wait) bool {
 	return false
 }
 
-// waitsOf is what a goroutine waits for.
+// waitsOf returns what a goroutine waits for.
 func (c *checker) waitsOf(n ast.Node) []path {
 	var out []path
 	ast.Inspect(n, func(n ast.Node) bool {
@@ -141,7 +141,7 @@ func (c *checker) waitsOf(n ast.Node) []path {
 	return out
 }
 
-// follows reports whether a wait can come after a start: it stands below it, is
+// follows reports whether a wait can run after a start: it stands below the start, is
 // deferred, or is in the same loop.
 func (c *checker) follows(w wait, s ast.Node) bool {
 	if w.node.Pos() > s.Pos() {
@@ -164,13 +164,13 @@ func within(outer, inner ast.Node) bool {
 	return outer.Pos() <= inner.Pos() && inner.End() <= outer.End()
 }
 
-// ending finds a use of a context that ends with the method in what is started.
+// ending finds, in started code, a use of a context that ends with the method.
 func (c *checker) ending(start ast.Node) *ast.Ident {
 	if id := c.endingIn(start); id != nil {
 		return id
 	}
 	var found *ast.Ident
-	ast.Inspect(start, func(n ast.Node) bool { // what a variable holds: a function, or the value that is sent
+	ast.Inspect(start, func(n ast.Node) bool { // look into variables with a function or with the value that is sent
 		id, ok := n.(*ast.Ident)
 		if !ok || found != nil {
 			return found == nil
@@ -208,9 +208,8 @@ func (c *checker) endingIn(start ast.Node) (found *ast.Ident) {
 	return found
 }
 
-// harmless reports whether all that is done with a context needs no lock: another
-// that is never cancelled is taken from it, its end is waited for, a value is read
-// from it, a line is logged.
+// harmless reports whether all uses of a context need no lock: code derives one that is
+// never cancelled, waits for its end, reads a value, or logs a line.
 func (c *checker) harmless(n ast.Node, use *ast.Ident) bool {
 	obj := c.pass.TypesInfo.Uses[use]
 	fine := map[*ast.Ident]bool{}

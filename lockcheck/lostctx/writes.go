@@ -10,8 +10,8 @@ import (
 	"github.com/lockgen/lockgen/lockcheck/internal/facts"
 )
 
-// writers are methods that write to a database and take a context first, by the start
-// of the path of their package.
+// writers are methods that write to a database and whose first parameter is a context, by the
+// beginning of the import path.
 var writers = map[string][]string{
 	"database/sql":                  {"ExecContext", "BeginTx"},
 	"github.com/jmoiron/sqlx":       {"ExecContext", "NamedExecContext", "MustExecContext", "BeginTxx"},
@@ -23,8 +23,8 @@ var writers = map[string][]string{
 	"cloud.google.com/go/firestore": {"Set", "Update", "Delete", "Create"},
 }
 
-// written reports a write to a database under a context that does not end with the
-// lock. What is written after a failure may well have to outlive it.
+// written reports a write to a database under a context that does not end with the lock. A
+// write after a failure is not reported, because it may have to outlive the lock.
 func (c *checker) written(call *ast.CallExpr) {
 	c.contextless(call)
 	if len(call.Args) == 0 || !facts.IsContext(c.pass.TypesInfo.TypeOf(call.Args[0])) {
@@ -44,8 +44,8 @@ func (c *checker) written(call *ast.CallExpr) {
 	c.report(call.Args[0], "%s owns no lock: %s goes on when %s is lost; pass the ctx that the method got", lost, fn.Name(), facts.Quote(c.Locks))
 }
 
-// contextless reports a write by a method of *sql.DB that stands for one with
-// context.Background(). With renew=off, scope says so.
+// contextless reports a write by a method of *sql.DB without a context, which uses
+// context.Background(). With renew=off the check scope reports it.
 func (c *checker) contextless(call *ast.CallExpr) {
 	fn := facts.Callee(c.pass.TypesInfo, call)
 	if fn == nil || fn.FullName() != "(*database/sql.DB).Exec" && fn.FullName() != "(*database/sql.DB).Begin" || c.afterFailure(call) {
@@ -59,7 +59,7 @@ func (c *checker) contextless(call *ast.CallExpr) {
 }
 
 // inOwnTransaction reports whether a write is part of a transaction that began under the
-// lock's context, and so is rolled back when that ends.
+// lock's context, so that it is rolled back when the context ends.
 func (c *checker) inOwnTransaction(call *ast.CallExpr) bool {
 	sel, ok := ast.Unparen(call.Fun).(*ast.SelectorExpr)
 	if !ok {
@@ -87,8 +87,7 @@ func IsWriter(fn *types.Func) bool {
 	return false
 }
 
-// afterFailure reports whether a node stands where an error, or the end of a context,
-// was found.
+// afterFailure reports whether a node is in a branch for an error or for the end of a context.
 func (c *checker) afterFailure(n ast.Node) (found bool) {
 	ast.Inspect(c.Body, func(outer ast.Node) bool {
 		switch outer := outer.(type) {
@@ -100,7 +99,7 @@ func (c *checker) afterFailure(n ast.Node) (found bool) {
 			if within(outer, n) && outer.Comm != nil && c.receivesDone(outer.Comm) {
 				found = true
 			}
-		case *ast.FuncLit: // who calls it, and when, is not known
+		case *ast.FuncLit: // it is not known when it is called
 			if within(outer, n) {
 				found = true
 			}

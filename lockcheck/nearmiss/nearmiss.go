@@ -42,7 +42,7 @@ func run(pass *analysis.Pass) (any, error) {
 	return nil, nil
 }
 
-// fix writes the directive that was meant, if nothing is left to fill in.
+// fix writes the directive that was meant, if no part of it is unknown.
 func fix(m generator.Mistake) []analysis.SuggestedFix {
 	if m.Correction == "" || strings.Contains(m.Correction, "…") {
 		return nil

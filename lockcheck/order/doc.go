@@ -13,7 +13,7 @@
 // count as one lock. A method of an interface stands for the methods of those types whose
 // values become that interface somewhere in the code. Not reported is an order whose later
 // lock has try, because that never waits; one whose paths both hold a third lock of which
-// there is only one; and one of read locks only.
+// there is only one; and one in which both paths only read one of the locks.
 //
 // Within one class these are reported as well:
 //

@@ -50,8 +50,8 @@ func onlyReads(locks []facts.Lock) bool {
 	return true
 }
 
-// locks reports whether body takes a mutex of package sync, or uses a channel as one: that
-// may guard what it changes.
+// locks reports whether body takes a mutex of package sync, or uses a channel as a mutex, which
+// may guard its changes.
 func (c *checker) locks(body *ast.BlockStmt) (found bool) {
 	ast.Inspect(body, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -66,7 +66,7 @@ func (c *checker) locks(body *ast.BlockStmt) (found bool) {
 	return found
 }
 
-// assigned reports whether body gives the receiver itself another value.
+// assigned reports whether body assigns another value to the receiver itself.
 func (c *checker) assigned(body *ast.BlockStmt, receiver types.Object) (found bool) {
 	ast.Inspect(body, func(n ast.Node) bool {
 		if assign, ok := n.(*ast.AssignStmt); ok {
@@ -89,7 +89,7 @@ func (c *checker) body(body facts.Locked) {
 	if receiver == nil || c.assigned(body.Body, receiver) {
 		return
 	}
-	called := map[*ast.FuncLit]bool{} // on the spot; any other may run under another lock
+	called := map[*ast.FuncLit]bool{} // literals called at once; others may run under another lock
 	say := func(at, place ast.Expr) {
 		if c.shared(place, receiver) {
 			c.Report(c.pass, analysis.Diagnostic{
@@ -144,8 +144,8 @@ func (c *checker) changes(call *ast.CallExpr) bool {
 	return ok && (builtin.Name() == "delete" || builtin.Name() == "clear" || builtin.Name() == "copy")
 }
 
-// shared reports whether e is a place that all copies of the receiver have in common: what
-// is behind a pointer, or an element of a map or slice.
+// shared reports whether all copies of the receiver share the place e: it is behind a pointer,
+// or an element of a map or slice.
 func (c *checker) shared(e ast.Expr, receiver types.Object) bool {
 	behind := false
 	for {
@@ -174,7 +174,7 @@ func (c *checker) shared(e ast.Expr, receiver types.Object) bool {
 	}
 }
 
-// refers reports whether the elements of e are no part of e itself.
+// refers reports whether the elements of e are stored outside of e, as those of a map.
 func (c *checker) refers(e ast.Expr) bool {
 	if s, ok := ast.Unparen(e).(*ast.SliceExpr); ok {
 		return c.refers(s.X)

@@ -10,8 +10,8 @@ import (
 	"github.com/lockgen/lockgen/lockcheck/internal/facts"
 )
 
-// carriers are the variables that a transaction is put into, a context or a struct, and
-// from where on.
+// carriers are the variables, contexts or structs, into which a transaction is put. The value
+// says from which position on.
 type carriers map[types.Object]token.Pos
 
 // carriersOf follows tx through the assignments of a body.
@@ -42,8 +42,8 @@ func (c *checker) carriersOf(body ast.Node, tx types.Object) carriers {
 	return out
 }
 
-// put notes that the variable of lhs carries from a place on. That of a field counts
-// whole; the transaction's own variable is known.
+// put notes that the variable of lhs carries the transaction from a position on. If lhs is a
+// field, the whole variable counts.
 func (c *checker) put(out carriers, lhs ast.Expr, from token.Pos) {
 	if sel, ok := ast.Unparen(lhs).(*ast.SelectorExpr); ok {
 		lhs = sel.X
@@ -56,8 +56,8 @@ func (c *checker) put(out carriers, lhs ast.Expr, from token.Pos) {
 	}
 }
 
-// carries reports whether a value has the transaction in it: a literal, a context or what a
-// constructor makes of it.
+// carries reports whether a value contains the transaction: a literal, a context, or the result
+// of a constructor.
 func (c *checker) carries(e ast.Expr, tx types.Object, known carriers) bool {
 	switch e := ast.Unparen(e).(type) {
 	case *ast.UnaryExpr:
@@ -89,7 +89,7 @@ func (c *checker) carries(e ast.Expr, tx types.Object, known carriers) bool {
 	return false
 }
 
-// is reports whether e is the transaction itself, or what carries it at that place.
+// is reports whether e is the transaction itself, or a variable that carries it at that position.
 func (c *checker) is(e ast.Expr, tx types.Object, known carriers) bool {
 	if amp, ok := ast.Unparen(e).(*ast.UnaryExpr); ok && amp.Op == token.AND {
 		e = amp.X
@@ -103,8 +103,7 @@ func (c *checker) is(e ast.Expr, tx types.Object, known carriers) bool {
 	return obj != nil && (obj == tx || carries && id.Pos() > from)
 }
 
-// isGiven reports whether a call is given what carries the transaction, or is a method
-// of it.
+// isGiven reports whether an argument of a call carries the transaction, or the receiver does.
 func (c *checker) isGiven(call *ast.CallExpr, tx types.Object, known carriers) bool {
 	if sel, ok := ast.Unparen(call.Fun).(*ast.SelectorExpr); ok {
 		if id, ok := ast.Unparen(sel.X).(*ast.Ident); ok && c.pass.TypesInfo.Uses[id] != tx && c.is(id, tx, known) {
@@ -119,11 +118,11 @@ func (c *checker) isGiven(call *ast.CallExpr, tx types.Object, known carriers) b
 	return false
 }
 
-// runsTransaction is the name of a function that begins a transaction, calls what it is
-// given with a context that has it, and commits.
+// runsTransaction matches the name of a function that begins a transaction, calls its function
+// argument with a context that has the transaction, and commits.
 var runsTransaction = regexp.MustCompile(`^(?i:run|do|with|within|in|exec|execute|transact)?(?i:in|within)?(Tx|Txn|Transaction)$`)
 
-// inContext is the context that a function literal is given by one that runs it in a
+// inContext returns the context parameter of a function literal that outer runs in a
 // transaction, or nil.
 func (c *checker) inContext(outer *ast.CallExpr, lit *ast.FuncLit) types.Object {
 	fn := facts.Callee(c.pass.TypesInfo, outer)

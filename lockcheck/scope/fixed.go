@@ -13,7 +13,7 @@ import (
 	"github.com/lockgen/lockgen/lockcheck/internal/facts"
 )
 
-// fixed looks at a body whose lease is not renewed.
+// fixed checks a body whose lease is not renewed.
 type fixed struct {
 	*checker
 	facts.Locked
@@ -54,8 +54,8 @@ func (f *fixed) check() {
 	})
 }
 
-// called are the function literals that the body calls, or gives to a function which may.
-// A timer calls its own beside the body.
+// called returns the function literals that the body calls, or passes to a function that may
+// call them. Those of a timer are left out, because they run in another goroutine.
 func (f *fixed) called() map[ast.Node]bool {
 	out := map[ast.Node]bool{}
 	ast.Inspect(f.Body, func(n ast.Node) bool {
@@ -88,8 +88,8 @@ func (f *fixed) wait(ch ast.Expr) {
 	f.report(ch, nil, "a wait on %s has no bound, and the lease of %q ends after %v (renew=off): wait on ctx.Done() beside it", types.ExprString(ch), f.lock.Key, f.lock.TTL)
 }
 
-// isOwn reports whether the channel is made here: what it waits for is then the
-// method's own doing.
+// isOwn reports whether the method made the channel, so that it waits for its own
+// goroutines.
 func (f *fixed) isOwn(ch ast.Expr) bool {
 	call, ok := f.Scope.Source(ch).(*ast.CallExpr)
 	if !ok {
@@ -99,7 +99,7 @@ func (f *fixed) isOwn(ch ast.Expr) bool {
 	return ok && id.Name == "make"
 }
 
-// isBound reports whether a channel is one that says: time is up.
+// isBound reports whether a receive from the channel ends at a certain time.
 func (f *fixed) isBound(ch ast.Expr) bool {
 	switch e := f.Scope.Source(ch).(type) {
 	case *ast.CallExpr:
@@ -121,8 +121,8 @@ func (f *fixed) receive(n *ast.UnaryExpr) {
 	}
 }
 
-// selection reports a select that can wait for nothing but others, or for a timer that
-// the lease does not outlast.
+// selection reports a select that waits only for others, or for a timer that is longer than
+// the lease.
 func (f *fixed) selection(n *ast.SelectStmt) {
 	var first ast.Expr
 	var longest *ast.CallExpr
@@ -157,7 +157,7 @@ func (f *fixed) selection(n *ast.SelectStmt) {
 	}
 }
 
-// channel is what a case of a select waits on.
+// channel returns the channel of a case of a select.
 func channel(comm ast.Stmt) (ch ast.Expr) {
 	ast.Inspect(comm, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -173,7 +173,7 @@ func channel(comm ast.Stmt) (ch ast.Expr) {
 	return ch
 }
 
-// sleep reports a constant duration that the lease does not outlast.
+// sleep reports a constant duration as long as the lease or longer.
 func (f *fixed) sleep(call *ast.CallExpr) {
 	if d, ok := facts.Constant(f.pass.TypesInfo, call.Args[0]); ok {
 		f.tooLong(d, call)
@@ -186,7 +186,7 @@ var unbound = []string{
 	"net.Dial", "net.LookupHost", "net.LookupIP", "net.LookupAddr", "net/smtp.SendMail", "(*net/rpc.Client).Call",
 }
 
-// withContext are those that have a variant which does.
+// withContext are calls without a context that have a variant with one.
 var withContext = []string{"Exec", "Query", "QueryRow", "Ping", "Prepare"}
 
 func (f *fixed) call(n *ast.CallExpr) {
@@ -207,7 +207,7 @@ func (f *fixed) call(n *ast.CallExpr) {
 	}
 }
 
-// sqlFix uses the variant that takes a context, with that of the method.
+// sqlFix uses the variant that takes a context, with the method's context.
 func (f *fixed) sqlFix(n *ast.CallExpr, fn *types.Func) []analysis.SuggestedFix {
 	sel, ok := ast.Unparen(n.Fun).(*ast.SelectorExpr)
 	if !ok || len(f.Decl.Type.Params.List) == 0 || len(f.Decl.Type.Params.List[0].Names) == 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/lockgen/lockgen/lockcheck/internal/facts"
 )
 
-// timer is how long a channel of a timer or ticker is silent, if that is a constant and
-// nothing changes it.
+// timer returns the duration of a timer or ticker by its channel, if it is a constant that
+// nothing changes.
 func (f *fixed) timer(ch ast.Expr) (d time.Duration, made *ast.CallExpr) {
 	e := f.Scope.Source(ch)
 	if sel, ok := e.(*ast.SelectorExpr); ok && sel.Sel.Name == "C" {
@@ -35,7 +35,7 @@ func (f *fixed) timer(ch ast.Expr) (d time.Duration, made *ast.CallExpr) {
 	return 0, nil
 }
 
-// isReset reports whether a timer's time is changed, or may be.
+// isReset reports whether a timer's duration is changed, or may be.
 func (f *fixed) isReset(timer ast.Expr) (found bool) {
 	id, ok := ast.Unparen(timer).(*ast.Ident)
 	if !ok {
@@ -60,7 +60,7 @@ func (f *fixed) isReset(timer ast.Expr) (found bool) {
 	return found
 }
 
-// tooLong reports a wait that nothing but a timer ends, and that too late.
+// tooLong reports a wait that only a timer ends, when the lease is over.
 func (f *fixed) tooLong(d time.Duration, made *ast.CallExpr) {
 	if made != nil && d >= f.lock.TTL {
 		f.report(made, nil, "%s takes %v, and the lease of %q ends after %v (renew=off)", types.ExprString(made.Fun), d, f.lock.Key, f.lock.TTL)
@@ -77,7 +77,7 @@ func (f *fixed) helper(call *ast.CallExpr, fn *types.Func) {
 // requests are the methods of http.Client that take no context.
 var requests = map[string]bool{"Get": true, "Head": true, "Post": true, "PostForm": true}
 
-// isUnbound reports a request by an http.Client that has no timeout, without a context.
+// isUnbound reports whether a call is a request without a context by an http.Client without a timeout.
 func (f *fixed) isUnbound(n *ast.CallExpr, fn *types.Func) bool {
 	sel, ok := ast.Unparen(n.Fun).(*ast.SelectorExpr)
 	if !ok || fn.Pkg().Path() != "net/http" || fn.Signature().Recv() == nil || !f.hasNoTimeout(sel.X) {
@@ -90,8 +90,8 @@ func (f *fixed) isUnbound(n *ast.CallExpr, fn *types.Func) bool {
 	return ok && facts.Callee(f.pass.TypesInfo, made) != nil && facts.Callee(f.pass.TypesInfo, made).FullName() == "net/http.NewRequest"
 }
 
-// hasNoTimeout reports whether a client is http.DefaultClient or made by a literal that
-// sets no timeout, here or as a variable of this package, and is given none later.
+// hasNoTimeout reports whether a client is http.DefaultClient, or a variable of this function or
+// package that is made by a literal without a timeout and does not get one later.
 func (f *fixed) hasNoTimeout(client ast.Expr) bool {
 	if types.ExprString(client) == "http.DefaultClient" {
 		return true
@@ -123,7 +123,7 @@ func (f *fixed) hasNoTimeout(client ast.Expr) bool {
 	return !f.changed(f.pass.TypesInfo.Uses[id])
 }
 
-// declared is the value that a variable of this package is declared with.
+// declared returns the value in the declaration of a variable of this package.
 func (f *fixed) declared(v *types.Var) ast.Expr {
 	for _, file := range f.Files {
 		for _, d := range file.Decls {
@@ -144,8 +144,8 @@ func (f *fixed) declared(v *types.Var) ast.Expr {
 	return nil
 }
 
-// changed reports whether a variable, or a field of it, is assigned to, or its address or
-// value given to others, after its declaration.
+// changed reports whether, after its declaration, a variable or a field of it is assigned to, or
+// its address is taken or its value passed on.
 func (f *fixed) changed(obj types.Object) (found bool) {
 	is := func(e ast.Expr) bool {
 		for {

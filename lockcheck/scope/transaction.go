@@ -9,8 +9,8 @@ import (
 	"github.com/lockgen/lockgen/lockcheck/internal/facts"
 )
 
-// transactions finds locks of one function that are released before a transaction
-// commits in which they were taken.
+// transactions finds locks in one function that are taken inside a transaction and released
+// before it commits.
 func (c *checker) transactions(decl *ast.FuncDecl) {
 	fn, _ := c.pass.TypesInfo.Defs[decl.Name].(*types.Func)
 	c.held = nil
@@ -31,7 +31,7 @@ func (c *checker) transactions(decl *ast.FuncDecl) {
 	c.deferred(decl.Body)
 }
 
-// commit is a place where a transaction is committed: that of a variable, or of a field
+// commit is a place where a transaction is committed. The transaction is a variable or a field
 // of one.
 type commit struct {
 	tx   types.Object
@@ -41,12 +41,12 @@ type commit struct {
 	when moment
 }
 
-// moment says when code runs: of two moments of one function the greater is the later.
+// moment says when code runs. Of two moments in one function the greater is later.
 type moment []token.Pos
 
-// momentOf is when a call runs, which is at pos or beside it. What is deferred runs at the
-// end of the function around it, and what was deferred first runs last. The arguments of a
-// deferred call are evaluated at once.
+// momentOf returns when a call near pos runs. A deferred call runs at the end of the enclosing
+// function, and the call that was deferred first runs last. The arguments of a deferred call are
+// evaluated at once.
 func momentOf(call *ast.CallExpr, pos token.Pos, stack []ast.Node) moment {
 	isLiteral := func(n ast.Node) bool { _, ok := n.(*ast.FuncLit); return ok }
 	end := stack[0].End()
@@ -77,7 +77,7 @@ func (c *checker) commits(body ast.Node) []commit {
 	return out
 }
 
-// committed is the transaction that a call commits, if it does.
+// committed returns the transaction that a call commits, if it commits one.
 func (c *checker) committed(call *ast.CallExpr) (commit, bool) {
 	sel, ok := ast.Unparen(call.Fun).(*ast.SelectorExpr)
 	if !ok || sel.Sel.Name != "Commit" || !c.isTransaction(c.pass.TypesInfo.TypeOf(sel.X)) {
@@ -96,7 +96,7 @@ func (c *checker) committed(call *ast.CallExpr) (commit, bool) {
 	return commit{tx: v, expr: types.ExprString(sel.X), part: part, pos: call.Pos()}, ok
 }
 
-// isTransaction reports whether values of type t commit and roll back.
+// isTransaction reports whether type t has the methods Commit and Rollback.
 func (c *checker) isTransaction(t types.Type) bool {
 	if t == nil {
 		return false
@@ -110,8 +110,8 @@ func (c *checker) isTransaction(t types.Type) bool {
 	return true
 }
 
-// locks are those that a call takes and has released when it returns. One that the function
-// around it holds stays held; directives that spell their keys alike are taken for one.
+// locks returns the locks that a call takes and releases. It leaves out those that the enclosing
+// function holds, because they stay held. Keys that are spelled alike count as one lock.
 func (c *checker) locks(call *ast.CallExpr) string {
 	fn := facts.Callee(c.pass.TypesInfo, call)
 	locks := slices.DeleteFunc(slices.Clone(c.TakenBy(fn)), func(l facts.Lock) bool {
@@ -126,8 +126,7 @@ func (c *checker) locks(call *ast.CallExpr) string {
 	return ""
 }
 
-// inTransaction reports a locked call that is given a transaction which is committed
-// after it.
+// inTransaction reports a locked call that gets a transaction which commits after it.
 func (c *checker) inTransaction(call *ast.CallExpr, commits []commit, body ast.Node, stack []ast.Node) {
 	if len(commits) == 0 {
 		return
@@ -158,8 +157,8 @@ func (c *checker) mentions(n ast.Node, obj types.Object) (found bool) {
 	return found
 }
 
-// literals reports locked calls in a function that is run in a transaction: it is
-// given one, and whoever calls it commits.
+// literals reports locked calls in a function literal that gets a transaction. The function that
+// calls the literal commits.
 func (c *checker) literals(outer *ast.CallExpr) {
 	if facts.IsLocker(facts.Callee(c.pass.TypesInfo, outer), "Do") {
 		return
@@ -183,8 +182,8 @@ func (c *checker) literals(outer *ast.CallExpr) {
 	}
 }
 
-// underLiteral reports locked calls that are given the transaction of a literal, or the
-// context that has it.
+// underLiteral reports locked calls in a literal that get its transaction, or the context that
+// has it.
 func (c *checker) underLiteral(outer *ast.CallExpr, lit *ast.FuncLit, tx types.Object) {
 	known := c.carriersOf(lit.Body, tx)
 	ast.Inspect(lit.Body, func(n ast.Node) bool {
@@ -200,7 +199,7 @@ func (c *checker) underLiteral(outer *ast.CallExpr, lit *ast.FuncLit, tx types.O
 	})
 }
 
-// deferred reports a deferred Commit that runs after the deferred Release: what is
+// deferred reports a deferred Commit that runs after a deferred Release, because what is
 // deferred first runs last.
 func (c *checker) deferred(body *ast.BlockStmt) {
 	var commit *ast.DeferStmt
