@@ -1,6 +1,6 @@
-// Package draw shows the lock graph of a module: keys, the methods that lock them,
-// and which lock is taken while which is held. It writes DOT, Mermaid and SVG, the
-// same bytes for the same graph.
+// Package draw draws the lock graph of a module: keys, the methods that lock them, and
+// which locks are taken while others are held. It writes DOT, Mermaid and SVG. The same
+// graph makes the same bytes.
 package draw
 
 import (
@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// Graph is what is drawn.
+// Graph is a lock graph.
 type Graph struct {
 	Title string
 	Nodes []Node
 	Edges []Edge
 }
 
-// Node is a lock: all templates whose keys have the same literals, but for the second one of a method.
+// Node is a lock: all templates with the same literals. If a method has two of them, the second is another Node.
 type Node struct {
 	Key     string   // "order:<id>"
 	Kind    string   // "exclusive", "read", …
@@ -35,7 +35,7 @@ type Edge struct {
 	Together bool   // one method has both locks
 }
 
-// DOT is the graph in the language of Graphviz.
+// DOT returns the graph in the language of Graphviz.
 func (g *Graph) DOT() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "digraph locks {\n\tlabel=%s; labelloc=t; fontname=\"sans-serif\";\n", dotQuote(g.Title+"\n"+g.legendText()))
@@ -62,7 +62,7 @@ func pick(yes bool, a, b string) string {
 	return b
 }
 
-// Mermaid is the graph as Markdown hosts draw it.
+// Mermaid returns the graph in the language of Mermaid, which Markdown hosts draw.
 func (g *Graph) Mermaid() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "---\ntitle: %s\n---\nflowchart TB\n", strconv.Quote(g.Title))
@@ -99,7 +99,7 @@ var mermaidEscapes = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;",
 
 func mermaidText(s string) string { return mermaidEscapes.Replace(s) }
 
-// legend says what the lines mean, of those that are there.
+// legend says what the lines in the graph mean.
 func (g *Graph) legend() []sample {
 	all := []sample{
 		{Edge{}, "A → B: B is taken while A is held"},
@@ -119,7 +119,7 @@ type sample struct {
 	text string
 }
 
-// legendText is the legend where lines can't be drawn.
+// legendText returns the legend as text, for formats in which it can't have lines.
 func (g *Graph) legendText() string {
 	var all []string
 	for _, s := range g.legend() {
@@ -128,7 +128,7 @@ func (g *Graph) legendText() string {
 	return strings.Join(all, "\n")
 }
 
-// lines are the text of a node: the key, and the methods that lock it. Long ones are broken.
+// lines returns the text of a node: the key, and the methods that lock it. Long lines are wrapped.
 func (n *Node) lines() []string {
 	var all []string
 	for _, line := range n.texts() {
@@ -140,7 +140,7 @@ func (n *Node) lines() []string {
 // widestLine is how many letters a line has at most.
 const widestLine = 56
 
-// wrap breaks a line behind the last punctuation that fits, or where there is none anywhere.
+// wrap breaks a line after the last punctuation that fits, or anywhere if there is none.
 func wrap(line string) (parts []string) {
 	rest := []rune(line)
 	for len(rest) > widestLine {
@@ -156,7 +156,7 @@ func wrap(line string) (parts []string) {
 	return append(parts, string(rest))
 }
 
-// texts are the lines before they are broken.
+// texts returns the lines before they are wrapped.
 func (n *Node) texts() []string {
 	key := n.Key
 	if n.Kind != "" && n.Kind != "exclusive" {

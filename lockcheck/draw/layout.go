@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// The layout is that of Sugiyama: edges that close a cycle are turned round, nodes go
-// to layers such that all edges point down, long edges get a stop in each layer that
-// they cross, the order within a layer is sorted by the neighbours' until few edges
-// cross, and x follows the neighbours' as far as there is room.
+// The layout is Sugiyama's. Edges that close a cycle are reversed. Nodes are put in layers so
+// that all edges point down. A long edge gets a stop in each layer that it crosses. Each layer
+// is sorted by the positions of its neighbours, until few edges cross. Then each x moves
+// towards the neighbours' as far as there is room.
 
 const (
 	lineHeight = 18
@@ -81,7 +81,7 @@ func newLayout(g *Graph) *layout {
 	return l
 }
 
-// turned says which edges are to be taken the other way, so that no cycle is left.
+// turned returns the edges to reverse, so that no cycle is left.
 func (l *layout) turned() []bool {
 	out := make([]bool, len(l.g.Edges))
 	state := make([]int, len(l.g.Nodes)) // 1 on the way, 2 done
@@ -115,7 +115,7 @@ func ends(e Edge, turned bool) (from, to int) {
 	return e.From, e.To
 }
 
-// rank puts each node below all that lead to it.
+// rank puts each node below all nodes with an edge to it.
 func (l *layout) rank(turned []bool) {
 	for range l.nodes { // as many rounds as the longest path has nodes
 		for i, e := range l.g.Edges {
@@ -136,7 +136,7 @@ func (l *layout) add(v *vertex) {
 	l.layers[v.layer] = append(l.layers[v.layer], v)
 }
 
-// stops parts the edges into pieces of one layer each.
+// stops splits the edges into pieces that each cross one layer.
 func (l *layout) stops(turned []bool) {
 	for i, e := range l.g.Edges {
 		from, to := ends(e, turned[i])
@@ -173,7 +173,7 @@ func (l *layout) sweep(neighbours func(*vertex) []*vertex) {
 	}
 }
 
-// number makes x the place within the layer, for the time of sorting.
+// number sets x to the index within the layer, for sorting.
 func (l *layout) number() {
 	for _, layer := range l.layers {
 		for i, v := range layer {
@@ -225,7 +225,7 @@ func (l *layout) place() {
 	l.shift()
 }
 
-// part moves the vertices of a layer asunder, evenly to both sides.
+// part moves the vertices of a layer apart, evenly to both sides.
 func part(layer []*vertex) {
 	for i := len(layer)/2 + 1; i < len(layer); i++ {
 		layer[i].x = max(layer[i].x, layer[i-1].x+room(layer[i-1], layer[i]))
@@ -237,7 +237,7 @@ func part(layer []*vertex) {
 
 func room(a, b *vertex) float64 { return (a.w+b.w)/2 + gapX }
 
-// shift begins the picture at its left edge.
+// shift moves the picture to its left edge.
 func (l *layout) shift() {
 	left, right := 0.0, 0.0
 	for i, layer := range l.layers {

@@ -21,9 +21,8 @@ type side struct {
 	bottom bool
 }
 
-// ports are the x of each route's two ends: those on one side of a node lie beside
-// one another in the order of where they lead, so that no two arrows meet and none
-// cross there.
+// ports returns the x of the two ends of each route. Ports on one side of a node are sorted by
+// where their routes lead, so that no two arrows meet or cross there.
 func (l *layout) ports() [][2]float64 {
 	sides := map[side][]port{}
 	for i, r := range l.routes {

@@ -17,15 +17,14 @@ text{fill:#1d2740}.quiet{fill:#556}.paper{fill:#fff}.box{fill:#eef3fb;stroke:#33
 </style>
 `
 
-// SVG is the graph as a picture, laid out by this package: parts that no edge joins
-// side by side.
+// SVG returns the graph as a picture. Parts that no edge connects are drawn side by side.
 func (g *Graph) SVG() string {
 	return g.svg(fmt.Sprintf("<title>%s</title>\n%s", html.EscapeString(g.Title), style), "")
 }
 
-// Inline is SVG for a page of HTML, which it is a part of. It has no colours: the page's style
-// sheet sets them by the classes text, quiet, paper, box, line, tip, label and bad. label says what
-// it shows to who does not see it. A page has one at most.
+// Inline is SVG for use inside an HTML page. It has no colours: the page's style sheet sets them
+// by the classes text, quiet, paper, box, line, tip, label and bad. label describes the picture
+// for screen readers. A page may have only one.
 func (g *Graph) Inline(label string) string {
 	return g.svg("", fmt.Sprintf(` role="img" aria-label="%s"`, html.EscapeString(label)))
 }
@@ -68,7 +67,7 @@ func (g *Graph) svg(head, attributes string) string {
 // titleHeight is the room above the graph.
 const titleHeight = 32.0
 
-// line are the attributes of an edge's path.
+// line returns the attributes of an edge's path.
 func (e Edge) line() string {
 	tip := `marker-end="url(#arrow)"`
 	switch {
@@ -104,7 +103,7 @@ func (l *layout) draw(b *strings.Builder) {
 	}
 }
 
-// parts are the subgraphs that no edge joins, in the order of their first nodes.
+// parts returns the subgraphs that no edge connects, in the order of their first nodes.
 func (g *Graph) parts() []*Graph {
 	of := make([]int, len(g.Nodes))
 	for i := range of {
@@ -154,7 +153,7 @@ func (l *layout) node(b *strings.Builder, v *vertex) {
 	}
 }
 
-// longestLabel is how many letters of an edge's label are drawn. All are shown by the pointer.
+// longestLabel is how many letters of an edge's label are drawn. A tooltip shows all.
 const longestLabel = 44
 
 func (e Edge) label() string {

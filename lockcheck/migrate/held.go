@@ -10,8 +10,8 @@ import (
 	"github.com/lockgen/lockgen/generator"
 )
 
-// holder is the function around a call of fn that runs under a lock which the wrapper of fn
-// takes and does not enter again, or nil.
+// holder returns the function around a call of fn if it holds a lock that the wrapper of fn also
+// takes, without reentrant. Else it returns nil.
 func (m *migration) holder(stack []ast.Node, fn *types.Func) *ast.Ident {
 	inner := slices.DeleteFunc(slices.Clone(m.guards[fn.Origin().Pos()]), func(d generator.Directive) bool { return d.Reentrant })
 	for _, n := range stack {
@@ -28,8 +28,8 @@ func (m *migration) holder(stack []ast.Node, fn *types.Func) *ast.Ident {
 	return nil
 }
 
-// class is the key without the names of its placeholders, as facts.Lock.Class of what is
-// known of other packages.
+// class returns the key without the names of its placeholders, like facts.Lock.Class for other
+// packages.
 func class(d generator.Directive) string {
 	var b strings.Builder
 	for _, p := range d.Parts {
@@ -42,7 +42,7 @@ func class(d generator.Directive) string {
 	return b.String()
 }
 
-// held is what is added to the report of a call that stays raw in a function under its lock.
+// held is added to the report of a call that stays without its wrapper in a function under its lock.
 func held(in *ast.Ident) string {
 	return fmt.Sprintf(", in %s, which holds the lock: a wrapper returns ErrDeadlock there, unless its directive is reentrant", in.Name)
 }

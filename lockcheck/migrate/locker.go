@@ -14,7 +14,7 @@ import (
 	"github.com/lockgen/lockgen/lockcheck/internal/source"
 )
 
-// locker is the expression that gives a wrapper its Locker at some place.
+// locker is the expression of the Locker that a wrapper gets at some place.
 type locker struct {
 	text    string
 	imports []string // what the file must import for it
@@ -48,7 +48,7 @@ func (m *migration) locker(u *source.Unit, file *ast.File, pos token.Pos) locker
 	return l
 }
 
-// checkLocker refuses a -locker that can't be right anywhere.
+// checkLocker refuses a -locker that is invalid everywhere.
 func checkLocker(w *source.World, text string) error {
 	if text == "" {
 		return nil
@@ -75,7 +75,8 @@ func checkLocker(w *source.World, text string) error {
 	return nil
 }
 
-// split parts "example.com/shop/app.Locker" at the dot. Without a slash there is no path.
+// split separates the import path from the name in "example.com/shop/app.Locker". Without a slash
+// there is no path.
 func split(text string) (pkg, name string) {
 	slash := strings.LastIndexByte(text, '/')
 	dot := strings.IndexByte(text[slash+1:], '.')
@@ -85,7 +86,7 @@ func split(text string) (pkg, name string) {
 	return text[:slash+1+dot], text[slash+2+dot:]
 }
 
-// named is the expression of -locker if it is a Locker at pos.
+// named returns the expression of -locker, if it is a Locker at pos.
 func (m *migration) named(u *source.Unit, file *ast.File, pos token.Pos) (locker, bool) {
 	from, text := split(m.opts.Locker)
 	if from == "" {
@@ -117,8 +118,8 @@ func (m *migration) named(u *source.Unit, file *ast.File, pos token.Pos) (locker
 	return locker{text: name + text, imports: []string{from}}, true
 }
 
-// qualifier is what stands before a name of a package in a file: "svc.", or nothing in the
-// package itself. Whether the file imports it is told.
+// qualifier returns the text before a name of a package in a file: "svc.", or "" in the package
+// itself. It also reports whether the file imports the package.
 func (m *migration) qualifier(u *source.Unit, file *ast.File, pkg, name string) (prefix string, imported bool) {
 	if u.Listed.PkgPath == pkg {
 		return "", true
@@ -140,8 +141,8 @@ func (m *migration) qualifier(u *source.Unit, file *ast.File, pkg, name string) 
 	return name + ".", false
 }
 
-// inScope is the one Locker that is in scope: of the innermost scope that has any, then a
-// field of the receiver, then a variable of the package.
+// inScope returns the only Locker in scope. It looks first in the innermost scope that has one,
+// then at the fields of the receiver, then at the variables of the package.
 func inScope(u *source.Unit, pos token.Pos) locker {
 	scope := u.Pkg.Scope().Innermost(pos)
 	for s := scope; s != nil && s != u.Pkg.Scope(); s = s.Parent() {
@@ -170,7 +171,7 @@ func oneOf(s *types.Scope, before token.Pos) locker {
 	return l
 }
 
-// ofReceiver is the Locker in a field of the receiver of the method around pos.
+// ofReceiver returns the Locker in a field of the receiver of the method around pos.
 func ofReceiver(u *source.Unit, pos token.Pos) locker {
 	l := locker{why: noLocker}
 	for _, file := range u.Files {

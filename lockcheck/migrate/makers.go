@@ -19,7 +19,7 @@ type maker struct {
 	to    *node
 	from  *node      // the result; nil if the function is not known here
 	name  *ast.Ident // x
-	check ast.Stmt   // what comes next and looks at err; nil if x can't be wrapped after it
+	check ast.Stmt   // the next statement, which checks err; nil if x can't be wrapped after it
 }
 
 // maker notes an assignment of several values.
@@ -71,9 +71,9 @@ func (m *migration) several(u *source.Unit, n *ast.ValueSpec) {
 	}
 }
 
-// checkAfter is the statement after the assignment if it looks at one of the other results
-// and leaves if that is an error, so that x may be wrapped after it: if err != nil { … }
-// or require.NoError(t, err).
+// checkAfter returns the statement after the assignment if it checks one of the other results,
+// and returns if that is an error: if err != nil { … } or require.NoError(t, err). Then x can be
+// wrapped after it.
 func (m *migration) checkAfter(u *source.Unit, n *ast.AssignStmt, stack []ast.Node, x *ast.Ident) ast.Stmt {
 	var list []ast.Stmt
 	switch p := stack[len(stack)-1].(type) {
@@ -118,7 +118,7 @@ func (m *migration) looksAt(u *source.Unit, next ast.Stmt, n *ast.AssignStmt, x 
 	return false
 }
 
-// leaves reports whether a block ends by leaving what is around it.
+// leaves reports whether a block ends with a statement that leaves the enclosing block.
 func leaves(block *ast.BlockStmt) bool {
 	if len(block.List) == 0 {
 		return false
@@ -148,7 +148,7 @@ func (m *migration) mentions(u *source.Unit, n ast.Node, obj types.Object) (foun
 	return found
 }
 
-// line is what stands on the line after pos, without the space around it.
+// line returns the rest of the line after pos, without the space around it.
 func (m *migration) line(pos token.Pos) []byte {
 	at := m.Fset.PositionFor(pos, false)
 	text := m.Texts[at.Filename][at.Offset:]

@@ -11,12 +11,12 @@
 //	rewrite   calls.go    calls of annotated functions
 //	          locker.go   the Locker that each wrap is given
 //	          edit.go     edits of text; comments and layout stay
-//	verify    verify.go   what compiles no more is not rewritten
-//	          rest.go     what lockcheck finds beside all that is left as it is
+//	verify    verify.go   changes that would not compile are dropped
+//	          rest.go     what lockcheck still finds is left as it is
 //
 // A variable, field, parameter or result of type *T becomes a *TWithLock if an annotated
-// method is called through it, or if a value of such a variable goes to it. Where a *T goes
-// to one of them, or becomes an interface that has an annotated method, it is wrapped.
+// method is called through it, or if such a value is assigned to it. A *T that is assigned to
+// one of them, or to an interface that has an annotated method, is wrapped.
 package migrate
 
 import (
@@ -39,9 +39,9 @@ type Options struct {
 	Patterns   []string // as the go command takes them; none is "."
 	BuildFlags []string // passed to the go command: "-tags=integration"
 
-	// Locker is the expression that wrappers are given: "locker", "app.Locker", or with
-	// the import path in front "example.com/shop/app.Locker", which is imported where it
-	// is needed. Where it is empty, the one *lock.Locker in scope is taken: a variable, a
+	// Locker is the expression that is passed to wrappers: "locker", "app.Locker", or with
+	// an import path "example.com/shop/app.Locker". The path is imported where it is
+	// needed. If Locker is empty, the only *lock.Locker in scope is used: a variable, a
 	// field of the receiver, or a variable of the package.
 	Locker string
 }
@@ -59,16 +59,16 @@ type Left struct {
 	Message      string // why, and what to do
 }
 
-// Result is what a run would change. Nothing is written.
+// Result is what a run would change. Run writes no files.
 type Result struct {
-	Files []File // that change, by path
+	Files []File // the files that change, by path
 	Left  []Left // by place
-	Raw   int    // calls without their lock that were found
+	Raw   int    // how many calls without their lock were found
 }
 
-// Run loads the module around the packages and says how to rewrite the packages. It blocks
-// while the go command compiles what they import. An error means that something could not
-// be loaded or does not compile; then nothing is known.
+// Run loads the module of the packages, and returns how to rewrite the packages. It blocks
+// while the go command compiles the imports. An error means that something could not be
+// loaded or does not compile; then there is no result.
 func Run(ctx context.Context, opts Options) (*Result, error) {
 	w, err := source.Load(ctx, opts.Dir, opts.BuildFlags, opts.Patterns)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/lockgen/lockgen/lockcheck/module"
 )
 
-// rest leaves what the check bypass finds and nothing here follows: a value that goes to an
-// interface as one of several results, by a generic function, out of an any or of a range.
+// rest reports what the check bypass finds and migrate does not follow: a value that becomes an
+// interface as one of several results, in a generic function, from an any, or in a range.
 func (m *migration) rest(ctx context.Context) error {
 	res, err := module.Check(ctx, module.Options{Dir: m.opts.Dir, Patterns: m.opts.Patterns, BuildFlags: m.opts.BuildFlags, Checks: []string{"bypass"}})
 	if err != nil {
@@ -46,7 +46,7 @@ func (m *migration) results(u *source.Unit, call *ast.CallExpr) {
 	}
 }
 
-// pos is where the check bypass sees a use.
+// pos returns the position at which the check bypass reports a use.
 func (use *use) pos() token.Pos {
 	if use.to.goal == guarded {
 		return use.to.at.Pos()

@@ -164,8 +164,8 @@ func isCallee(id *ast.Ident, stack []ast.Node) bool {
 	return false
 }
 
-// assert notes a type that a value is tested for. The compiler does not see it if a method
-// of an interface there has another signature than that of the value.
+// assert notes the type of a type assertion. The compiler does not report it if a method of
+// that interface has another signature than the method of the value.
 func (m *migration) assert(u *source.Unit, e ast.Expr) {
 	if e == nil {
 		return
@@ -184,7 +184,7 @@ func (m *migration) assert(u *source.Unit, e ast.Expr) {
 	}
 }
 
-// from is the variable or the function whose value an expression is.
+// from returns the variable or the function whose value an expression is.
 func (m *migration) from(u *source.Unit, e ast.Expr) *node {
 	switch e := e.(type) {
 	case *ast.Ident:
@@ -219,8 +219,8 @@ func isFresh(u *source.Unit, e ast.Expr) bool {
 	return false
 }
 
-// selector reports what no wrapper of a variable helps: a method of an embedded value, and
-// a method without a receiver.
+// selector reports calls that a wrapper of a variable can't mend: of a method of an embedded
+// value, and of a method expression.
 func (m *migration) selector(u *source.Unit, file *ast.File, n *ast.SelectorExpr) {
 	sel := u.Info.Selections[n]
 	if sel == nil || m.isTest(file) || !m.Asked[m.path(file)] {
@@ -248,7 +248,7 @@ func (m *migration) selector(u *source.Unit, file *ast.File, n *ast.SelectorExpr
 	}
 }
 
-// isWrapperType reports whether t is a generated wrapper, whose embedded value is the raw one.
+// isWrapperType reports whether t is a generated wrapper. The value that it embeds has no wrapper.
 func isWrapperType(t types.Type) bool {
 	obj := typeName(t)
 	if obj == nil || obj.Pkg() == nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/lockgen/lockgen/lockcheck/internal/source"
 )
 
-// verified are the files with all changes that compile. A group that does not is left.
+// verified returns the files with all groups of changes that compile. Other groups are left out.
 func (m *migration) verified() []File {
 	var groups []*node
 	for _, c := range m.changes {
@@ -35,7 +35,7 @@ func (m *migration) verified() []File {
 	}
 	texts, err := m.apply(accepted)
 	if err != nil {
-		return nil // it was tried
+		return nil // it was tried already
 	}
 	var out []File
 	for path, text := range texts {

@@ -21,7 +21,7 @@ type wrapped struct {
 	asserted    ast.Expr        // a place where an interface is taken for a *T, or nil
 }
 
-// wrapper is the name of the wrapper.
+// wrapper returns the name of the wrapper.
 func (t *wrapped) wrapper() string { return t.name.Name() + "WithLock" }
 
 // of returns the type with a wrapper that t is, or points to.
@@ -78,8 +78,9 @@ func wrapperOf(obj *types.TypeName) *wrapped {
 	return t
 }
 
-// interfaces reports whether an interface has a wrapper. Where the program makes none, that
-// is left: which values of the interface are wrapped already can't be known.
+// interfaces reports whether an interface has a wrapper. If the program makes no such wrapper,
+// migrate does not make one, because it can't know which values of the interface are wrapped
+// already.
 func (m *migration) interfaces() (found bool) {
 	made := map[string]bool{}
 	for _, u := range m.Units {

@@ -19,28 +19,28 @@ import (
 	"github.com/lockgen/lockgen/lockcheck/internal/facts"
 )
 
-// entry is what is known of one package: nothing in it depends on more than the key of
-// the package says.
+// entry is what is known of one package. It depends only on what the key of the package
+// covers.
 type entry struct {
 	Summary     *facts.Summary
 	Diagnostics []Diagnostic
-	Within      []string // of each diagnostic
+	Within      []string // Diagnostic.within of each diagnostic
 }
 
 // cache keeps entries in files that are named by their keys.
 type cache struct {
 	dir   string            // empty keeps nothing
 	env   map[string]string // of the go command
-	base  string            // what goes into all keys
+	base  string            // part of all keys
 	keys  map[*packages.Package]string
 	texts sync.Map // path: digest of the file
 }
 
-// kept is how long an entry stays that no run has used.
+// kept is how long an unused entry stays.
 const kept = 14 * 24 * time.Hour
 
-// newCache uses the folder that LOCKGENCACHE names, or lockgen in the user's cache; "off"
-// is none. A cache that can't be used costs time and nothing else.
+// newCache uses the folder that LOCKGENCACHE names, or else the folder lockgen in the user's
+// cache. "off" means no cache. If the folder can't be used, runs only take longer.
 func newCache(ctx context.Context, opts Options) *cache {
 	c := &cache{env: goEnvironment(ctx, opts.Dir), keys: map[*packages.Package]string{}}
 	var base strings.Builder
@@ -72,8 +72,8 @@ func digestOf(text []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// digest is that of a file's text, as it was when it was asked for first. It is "" if the
-// file can't be read.
+// digest returns the digest of a file's text when it was first read, or "" if the file can't be
+// read.
 func (c *cache) digest(path string) string {
 	if known, ok := c.texts.Load(path); ok {
 		return known.(string)
@@ -86,9 +86,9 @@ func (c *cache) digest(path string) string {
 	return known.(string)
 }
 
-// key is a digest of all that the checks of a package can see: its files, and the keys of
-// its imports. A module in the module cache never changes, so its version stands for its
-// files, as that of Go does. It is "" if a file can't be read.
+// key returns a digest of all that the checks of a package read: its files, and the keys of its
+// imports. A module in the module cache never changes, so its version stands for its files. The
+// version of Go stands for the standard library. key returns "" if a file can't be read.
 func (c *cache) key(p *packages.Package) string {
 	if key, ok := c.keys[p]; ok {
 		return key
@@ -97,7 +97,7 @@ func (c *cache) key(p *packages.Package) string {
 	fmt.Fprintln(&all, c.base, p.PkgPath)
 	known := true
 	switch m := p.Module; {
-	case c.isStandard(p): // a new Go has another version
+	case c.isStandard(p): // base has the version of Go
 		c.keys[p] = digestOf([]byte(all.String()))
 		return c.keys[p]
 	case isFixed(p):
@@ -129,15 +129,15 @@ func (c *cache) key(p *packages.Package) string {
 	return c.keys[p]
 }
 
-// isStandard reports whether a package comes with Go. It has no module, as have files that
-// are named on the command line, and all code where there are no modules. A kept listing
-// has no files of it.
+// isStandard reports whether a package comes with Go. Such a package has no module. Neither have
+// files that are named on the command line, nor code outside of modules. A kept listing has no
+// files of standard packages.
 func (c *cache) isStandard(p *packages.Package) bool {
 	return p.Module == nil && (len(p.GoFiles) == 0 || strings.HasPrefix(p.GoFiles[0], filepath.Join(c.env["GOROOT"], "src")+string(filepath.Separator)))
 }
 
-// isFixed reports whether a package is of a version of a module in the module cache, whose
-// files never change. A vendored module has no folder.
+// isFixed reports whether a package is in the module cache, where files never change. A vendored
+// module has no folder.
 func isFixed(p *packages.Package) bool {
 	m := p.Module
 	return m != nil && m.Version != "" && m.Dir != "" && (m.Replace == nil || m.Replace.Version != "")
@@ -145,7 +145,7 @@ func isFixed(p *packages.Package) bool {
 
 func (c *cache) path(key string) string { return filepath.Join(c.dir, key[:2], key[2:]) }
 
-// get reads into v what was put under a key.
+// get reads the entry of a key into v.
 func (c *cache) get(key string, v any) bool {
 	if c.dir == "" || key == "" {
 		return false
@@ -161,7 +161,7 @@ func (c *cache) get(key string, v any) bool {
 	return true
 }
 
-// put writes v in whole or not at all.
+// put writes v under a key, completely or not at all.
 func (c *cache) put(key string, v any) {
 	if c.dir == "" || key == "" {
 		return
@@ -180,7 +180,7 @@ func (c *cache) put(key string, v any) {
 	}
 }
 
-// trim removes, once a day, what no run has used for two weeks.
+// trim removes entries that no run has used for two weeks. It does so once a day.
 func (c *cache) trim() {
 	stamp := filepath.Join(c.dir, "trimmed")
 	if info, err := os.Stat(stamp); c.dir == "" || err == nil && time.Since(info.ModTime()) < 24*time.Hour {

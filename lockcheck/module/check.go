@@ -60,9 +60,9 @@ type Diagnostic struct {
 	Related []Note
 	Fixes   []Fix
 	ID      string // the same when lines move or the file is renamed
-	Cause   string // what findings have in common that say the same, in whatever place
+	Cause   string // the same for findings with the same message in other places
 
-	within string // the declaration that it is in
+	within string // the declaration around it
 }
 
 // Result is what a run found.
@@ -75,8 +75,8 @@ type Result struct {
 	roots map[string]bool // files of the packages that were asked for
 }
 
-// Check loads the packages and runs the checks. It needs code that compiles; what
-// does not is left out and named. An error means that nothing could be loaded.
+// Check loads the packages and runs the checks. Packages that do not compile are not
+// checked, and are listed in Broken. An error means that nothing could be loaded.
 func Check(ctx context.Context, opts Options) (*Result, error) {
 	cache := newCache(ctx, opts)
 	pkgs, asked, err := list(ctx, opts, cache)
@@ -103,7 +103,7 @@ func Check(ctx context.Context, opts Options) (*Result, error) {
 type run struct {
 	opts   Options
 	asked  map[string]bool
-	pkgs   []*packages.Package // imports before what imports them
+	pkgs   []*packages.Package // imports before the packages that import them
 	cache  *cache
 	loader *loader
 	res    *Result
@@ -117,8 +117,8 @@ func (r *run) wants(check string) bool {
 	return len(r.opts.Checks) == 0 || slices.Contains(r.opts.Checks, check)
 }
 
-// each finds the entry of each package: in the cache, or by running the checks over it, as
-// many at a time as there are processors.
+// each gets the entry of each package from the cache, or runs the checks over the package. It
+// runs as many at a time as there are processors.
 func (r *run) each(ctx context.Context) error {
 	var changed []*packages.Package
 	for _, p := range r.pkgs {
@@ -201,7 +201,7 @@ func (r *run) analyze(p *packages.Package, e *entry) error {
 	return nil
 }
 
-// closure is what is known of a package and of all that it imports.
+// closure returns what is known of a package and of all its imports.
 func (r *run) closure(p *packages.Package) *facts.Closure {
 	c := &facts.Closure{}
 	seen := map[*packages.Package]bool{}
@@ -225,7 +225,7 @@ func (r *run) closure(p *packages.Package) *facts.Closure {
 	return c
 }
 
-// collect adds up what the packages have that were asked for.
+// collect collects the findings in the packages that were asked for.
 func (r *run) collect() {
 	for _, p := range r.pkgs {
 		if !r.asked[p.PkgPath] {
@@ -250,7 +250,7 @@ func (r *run) collect() {
 	}
 }
 
-// whyBroken is the first error of a package, or of what it imports.
+// whyBroken returns the first error of a package or of its imports.
 func whyBroken(p *packages.Package) string {
 	for _, imp := range p.Imports {
 		if len(imp.Errors) > 0 {
@@ -266,8 +266,8 @@ func whyBroken(p *packages.Package) string {
 	return "something that it imports does not compile"
 }
 
-// pass is what an analyzer is given. Its facts are those of this run, and what it reports
-// goes to the entry.
+// pass returns the Pass for an analyzer. Its facts are those of this run, and its reports go to
+// the entry.
 func (r *run) pass(p *packages.Package, a *analysis.Analyzer, results map[*analysis.Analyzer]any, closures map[string]*facts.Closure, e *entry) *analysis.Pass {
 	pass := &analysis.Pass{
 		Analyzer: a, Fset: p.Fset, Files: p.Syntax, OtherFiles: p.OtherFiles, IgnoredFiles: p.IgnoredFiles,
@@ -309,7 +309,7 @@ func place(fset *token.FileSet, pos token.Pos) Place {
 	return Place{p.Filename, p.Line, p.Column}
 }
 
-// whole finds what is wrong between packages.
+// whole finds mistakes between packages.
 func (r *run) whole() {
 	var summaries []*facts.Summary
 	for _, p := range r.pkgs {
@@ -331,7 +331,7 @@ func (r *run) whole() {
 	}
 }
 
-// finding adds one that is in the packages that were asked for, and not ignored.
+// finding adds a finding if it is in a package that was asked for, and is not ignored.
 func (r *run) finding(a *analysis.Analyzer, f lockgraph.Finding) {
 	at := slices.IndexFunc(f.Places, func(p facts.Position) bool { return r.res.roots[p.File] })
 	if at < 0 {

@@ -60,12 +60,12 @@ func overlaps(known map[string][]Edit, edits []Edit) bool {
 	return false
 }
 
-// apply makes the edits. What gofmt has laid out stays so, and so does what it has not, as in a
-// file with other line ends.
+// apply makes the edits. It formats the result if the file was formatted by gofmt. Other files,
+// such as those with other line ends, stay as they are.
 func apply(old []byte, edits []Edit) ([]byte, error) {
 	text := old
 	slices.SortFunc(edits, func(a, b Edit) int { return cmp.Compare(b.Start, a.Start) })
-	for _, e := range edits { // the last first, so that offsets stay right
+	for _, e := range edits { // from last to first, so that offsets stay valid
 		if e.Start > e.End || e.End > len(text) {
 			return nil, fmt.Errorf("it changed while it was checked")
 		}

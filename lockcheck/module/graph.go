@@ -11,7 +11,7 @@ import (
 	"github.com/lockgen/lockgen/lockcheck/internal/facts"
 )
 
-// nth is a node: that of the first locks of a class that methods have, of the second ones, and so on.
+// nth is a node: the first lock of a class in a method, the second one, and so on.
 type nth struct {
 	class string
 	n     int
@@ -75,7 +75,7 @@ func (r *Result) Graph(place func(file string) string) *draw.Graph {
 	return g
 }
 
-// later says of a directive how many of its method's earlier ones are of its class.
+// later returns how many earlier directives of the same method are of the same class.
 func (r *Result) later() map[facts.Position]int {
 	out := map[facts.Position]int{}
 	for _, s := range r.graph.Summaries {
@@ -90,8 +90,8 @@ func (r *Result) later() map[facts.Position]int {
 	return out
 }
 
-// together joins the locks of each method that has several. They are taken in one order
-// everywhere, so that these edges point nowhere.
+// together connects the locks of each method that has several. These are taken in the same order
+// everywhere, so the edges have no direction.
 func (r *Result) together(g *draw.Graph, at func(*facts.Lock) int) {
 	edges := map[[2]int]int{}
 	for _, s := range r.graph.Summaries {
@@ -119,7 +119,7 @@ func (r *Result) together(g *draw.Graph, at func(*facts.Lock) int) {
 	})
 }
 
-// link is where the directive stands, as hosts of code link to a line.
+// link returns a link to the line of the directive, in the form that code hosts use.
 func link(l *facts.Lock, place func(string) string) string {
 	return fmt.Sprintf("%s#L%d", filepath.ToSlash(place(l.Pos.File)), l.Pos.Line) // part of a URL
 }

@@ -10,11 +10,11 @@ import (
 	"regexp"
 )
 
-// lines are what of a message changes with the lines of a file.
+// lines matches the parts of a message that change when lines of a file move.
 var lines = regexp.MustCompile(`(\.go):\d+(:\d+)?|(\bline )\d+`)
 
-// identify gives each diagnostic its ID and Cause, which stay the same when lines move and
-// files are renamed: they are made of the check, the package, the function and what is said.
+// identify gives each diagnostic its ID and Cause. They stay the same when lines move and files
+// are renamed, because they are made from the check, the package, the function and the message.
 func (r *Result) identify() {
 	count := map[string]int{}
 	for i := range r.Diagnostics {
@@ -32,7 +32,7 @@ func digest(text string) string {
 	return hex.EncodeToString(sum[:6])
 }
 
-// within names the declaration around pos: "example.com/shop.(*Service).Pay".
+// within returns the name of the declaration around pos: "example.com/shop.(*Service).Pay".
 func within(path string, files []*ast.File, pos token.Pos) string {
 	for _, file := range files {
 		if pos < file.FileStart || file.FileEnd <= pos {

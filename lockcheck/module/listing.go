@@ -18,10 +18,10 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// listing is what the go command listed, and all that its answer depended on: the names
-// in the folders, the heads of the files, and what go.mod and its like say. Until one of
-// them changes it is not asked again, and to list a large module takes it longer than
-// everything else takes for one edit.
+// listing is what the go command listed, with all that its answer depends on: the names in the
+// folders, the heads of the files, go.mod and similar files. The go command is not asked again
+// until one of these changes: to list a large module takes longer than all other work after an
+// edit.
 type listing struct {
 	Packages []listed
 	Asked    []string          // import paths
@@ -29,13 +29,13 @@ type listing struct {
 	Files    map[string]digests
 }
 
-// digests are those of a file. Both are empty of a file that is not there.
+// digests are the digests of a file. Both are empty if the file does not exist.
 type digests struct {
 	Text string
 	Head string // of what the go command reads: up to the last import
 }
 
-// listed is a package. Of those that come with Go there is no more than the path.
+// listed is a package. A package that comes with Go has only the path.
 type listed struct {
 	Path, Name, Dir                   string
 	GoFiles, OtherFiles, IgnoredFiles []string
@@ -49,8 +49,8 @@ var goVariables = []string{
 	"GOOS", "GOARCH", "GO386", "GOAMD64", "GOARM", "GOARM64", "GOMIPS", "GOMIPS64", "GOPPC64", "GORISCV64", "GOWASM",
 }
 
-// goEnvironment asks the go command for its settings. Where it does not answer they are
-// empty: the driver of a build system may do without it.
+// goEnvironment asks the go command for its settings. They are empty if it does not answer,
+// because a build system with a driver of its own may have no go command.
 func goEnvironment(ctx context.Context, dir string) map[string]string {
 	cmd := exec.CommandContext(ctx, "go", append([]string{"env"}, goVariables...)...)
 	cmd.Dir = dir
@@ -65,7 +65,7 @@ func goEnvironment(ctx context.Context, dir string) map[string]string {
 	return env
 }
 
-// canKeep reports whether all is known that the listing of these patterns depends on.
+// canKeep reports whether everything is known on which the listing of these patterns depends.
 func (c *cache) canKeep(patterns []string) bool {
 	_, driver := exec.LookPath("gopackagesdriver")
 	switch {
@@ -79,8 +79,8 @@ func (c *cache) canKeep(patterns []string) bool {
 	})
 }
 
-// listed is what load returns, or what it returned in an earlier run, if nothing that it
-// depends on has changed.
+// listed returns the result of load. If nothing has changed on which that depends, it returns
+// the result of an earlier run.
 func (c *cache) listed(dir string, patterns []string, load func() ([]*packages.Package, error)) ([]*packages.Package, error) {
 	if !c.canKeep(patterns) {
 		return load()
@@ -115,8 +115,7 @@ func (c *cache) holds(l *listing) bool {
 	return len(l.Asked) > 0
 }
 
-// keep writes down a listing, unless something is wrong with a package, or a package has
-// no module.
+// keep stores a listing, unless a package has an error or no module.
 func (c *cache) keep(key, dir string, patterns []string, roots []*packages.Package) {
 	l := listing{Folders: map[string]string{}, Files: map[string]digests{}}
 	folders := map[string]bool{}
@@ -174,7 +173,7 @@ func (c *cache) note(l *listing, m *packages.Module, files []string) {
 	}
 }
 
-// roots makes packages of what was written down.
+// roots makes packages of a stored listing.
 func (l *listing) roots() []*packages.Package {
 	all := map[string]*packages.Package{}
 	for _, e := range l.Packages {
@@ -195,7 +194,7 @@ func (l *listing) roots() []*packages.Package {
 	return roots
 }
 
-// under adds the folders that patterns with dots reach. It reports whether it could.
+// under adds the folders that a pattern with "..." matches. It reports whether it could.
 func under(dir string, patterns []string, folders map[string]bool) bool {
 	for _, p := range patterns {
 		base, _, deep := strings.Cut(p, "...")
@@ -244,8 +243,8 @@ func names(dir string) (digest string, files []string, err error) {
 	return digestOf([]byte(all.String())), files, err
 }
 
-// head is a digest of what the go command reads of a file: of a Go file that embeds
-// nothing, no more than its imports and what stands above them.
+// head returns a digest of what the go command reads of a file. Of a Go file that embeds
+// nothing that is only the part up to the last import.
 func head(path string) string {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -266,7 +265,7 @@ func head(path string) string {
 	return digestOf(text[:fset.PositionFor(end, false).Offset])
 }
 
-// readAll reads files side by side.
+// readAll reads files in parallel.
 func (c *cache) readAll(files map[string]digests) {
 	paths := make(chan string)
 	var all sync.WaitGroup

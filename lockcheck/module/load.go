@@ -15,9 +15,9 @@ import (
 
 const listMode = packages.NeedName | packages.NeedFiles | packages.NeedImports | packages.NeedDeps | packages.NeedModule
 
-// list returns the packages that are to be looked at, imports before what imports them,
-// and which of them are asked for: those that they build on and that may know of locks come
-// along. The go command compiles nothing for it.
+// list returns the packages to check, imports before the packages that import them, and which
+// of them are asked for. The others are imports of these that may contain locks. The go command
+// compiles nothing for it.
 func list(ctx context.Context, opts Options, c *cache) (all []*packages.Package, asked map[string]bool, err error) {
 	patterns := opts.Patterns
 	if len(patterns) == 0 {
@@ -47,9 +47,10 @@ func list(ctx context.Context, opts Options, c *cache) (all []*packages.Package,
 	return relevant(listed, asked), asked, nil
 }
 
-// relevant are the packages that are asked for, the imports that lead to the runtime,
-// those of the main module, whose helpers may call what does, and what imports one of
-// these: types of two loads are never the same.
+// relevant returns the packages that are asked for, their imports that import the runtime
+// directly or not, and their imports in the main module, whose helpers may call code with locks.
+// It also returns packages that import one of these, because types of two loads are never
+// identical.
 func relevant(roots []*packages.Package, asked map[string]bool) []*packages.Package {
 	slices.SortFunc(roots, func(a, b *packages.Package) int { return strings.Compare(a.PkgPath, b.PkgPath) })
 	var out []*packages.Package

@@ -21,8 +21,8 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// loader makes types: of packages that have changed from source, of what they import from
-// export data. Nothing that has changed is compiled.
+// loader makes types. It reads packages that have changed from source, and their imports from
+// export data. So packages that have changed are not compiled.
 type loader struct {
 	opts    Options
 	cache   *cache
@@ -41,8 +41,8 @@ func newLoader(opts Options, cache *cache) *loader {
 	return l
 }
 
-// exported asks the go command for the export data of what the packages import, unless an
-// earlier run has.
+// exported asks the go command for the export data of the packages' imports, unless the cache
+// has the answer.
 func (l *loader) exported(ctx context.Context, changed []*packages.Package) error {
 	isChanged := map[string]bool{}
 	for _, p := range changed {
@@ -115,7 +115,7 @@ func (im importer) Import(path string) (*types.Package, error) {
 		return types.Unsafe, nil
 	}
 	if p := im.of.Imports[path]; p != nil {
-		path = p.PkgPath // of a vendored package, for one
+		path = p.PkgPath // differs for a vendored package
 	}
 	im.mu.Lock()
 	defer im.mu.Unlock()

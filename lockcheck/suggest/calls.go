@@ -15,26 +15,26 @@ import (
 	"github.com/lockgen/lockgen/lockcheck/lostctx"
 )
 
-// graph is who calls whom in the module.
+// graph has the calls in the module.
 type graph struct {
 	*source.World
 	funcs map[*types.Func]*function
-	types []*types.Named              // of the module, for what stands behind interfaces
-	sole  map[*types.Func]*types.Func // a method of an interface: the one that implements it here, or itself
+	types []*types.Named              // types of the module, to find implementations of interfaces
+	sole  map[*types.Func]*types.Func // for a method of an interface its only implementation in the module, or itself
 }
 
 // function is a function or method of the module, or a method of an interface.
 type function struct {
 	fn      *types.Func
-	locks   map[string]string // class of the exclusive locks that it runs under by its directives: as spelled
+	locks   map[string]string // the exclusive locks of its directives: class to key as spelled
 	wraps   bool              // lockgen wrote it
 	byHand  bool              // it takes a lock itself, or asks whether one is held
 	writes  bool
 	calls   []*call
 	callers []*call
 
-	must, may map[string]string // the locks that it runs under: surely; perhaps
-	mayAny    bool              // perhaps others
+	must, may map[string]string // the locks that it certainly runs under, and may run under
+	mayAny    bool              // whether it may run under others
 	reached   bool
 }
 
@@ -42,8 +42,8 @@ type function struct {
 type call struct {
 	from, to *function
 	pos      token.Pos
-	apart    bool // in a go statement, or a value: it may run later
-	fresh    bool // of a value that was made in the same function
+	apart    bool // in a go statement or used as a value, so it may run later
+	fresh    bool // on a value that was made in the same function
 	keyed    bool // an argument comes from a parameter that the caller's key names
 }
 
@@ -90,8 +90,9 @@ func (g *graph) collect() {
 	}
 }
 
-// passesOn reports whether what f calls is a write of f as well: of a method of the same type,
-// and of what takes a context. A counter that f counts up is not what f is about.
+// passesOn reports whether a write of the called function counts as a write of f. It does for a
+// method of the same type, and for a function that takes a context. A counter that f increments
+// does not count.
 func passesOn(f, callee *function) bool {
 	a, b := f.fn.Signature().Recv(), callee.fn.Signature().Recv()
 	return takesContext(callee) || a != nil && b != nil && types.Identical(a.Type(), b.Type())
@@ -137,7 +138,7 @@ func (g *graph) file(u *source.Unit, file *ast.File) {
 	}
 }
 
-// keyParameters are the parameters of a declaration that its directives name.
+// keyParameters returns the parameters of a declaration that its directives name.
 func keyParameters(u *source.Unit, decl *ast.FuncDecl, annotated []generator.Annotated) map[types.Object]bool {
 	out := map[types.Object]bool{}
 	for _, a := range annotated {
@@ -159,7 +160,7 @@ func keyParameters(u *source.Unit, decl *ast.FuncDecl, annotated []generator.Ann
 	return out
 }
 
-// isKeyed reports whether an expression mentions what the key names.
+// isKeyed reports whether an expression contains a value that the key names.
 func (b *body) isKeyed(e ast.Expr) (found bool) {
 	ast.Inspect(e, func(n ast.Node) bool {
 		if id, ok := n.(*ast.Ident); ok && b.key[b.unit.Info.Uses[id]] {
@@ -170,7 +171,7 @@ func (b *body) isKeyed(e ast.Expr) (found bool) {
 	return found
 }
 
-// derive notes what is assigned from what the key names.
+// derive notes variables that get a value which the key names.
 func (b *body) derive(n *ast.AssignStmt) {
 	if !slices.ContainsFunc(n.Rhs, b.isKeyed) {
 		return
@@ -182,7 +183,7 @@ func (b *body) derive(n *ast.AssignStmt) {
 	}
 }
 
-// class is what all keys of a directive have in common.
+// class returns what all keys of a directive have in common.
 func class(d *generator.Directive) string {
 	var b strings.Builder
 	b.WriteString(d.Backend)
@@ -199,7 +200,7 @@ type body struct {
 	unit *source.Unit
 	f    *function
 	decl *ast.FuncDecl
-	key  map[types.Object]bool // parameters that the key names, and what is made of them
+	key  map[types.Object]bool // parameters that the key names, and variables made from them
 }
 
 func (b *body) visit(n ast.Node, stack []ast.Node) {
@@ -236,7 +237,7 @@ func (b *body) call(id *ast.Ident, fn *types.Func, stack []ast.Node) {
 	if recv := fn.Signature().Recv(); recv != nil && types.IsInterface(recv.Type()) {
 		fn = b.implementation(fn)
 	}
-	if fn.Pkg() == nil || !strings.HasPrefix(fn.Pkg().Path(), b.unit.Listed.Module.Path) { // of an embedded error, or of others
+	if fn.Pkg() == nil || !strings.HasPrefix(fn.Pkg().Path(), b.unit.Listed.Module.Path) { // a method of an embedded error, or of another module
 		return
 	}
 	c := &call{from: b.f, to: b.function(fn), pos: id.Pos(), apart: true}
@@ -268,8 +269,8 @@ func (b *body) call(id *ast.Ident, fn *types.Func, stack []ast.Node) {
 	c.to.callers = append(c.to.callers, c)
 }
 
-// implementation is the one method of the module that stands behind a method of an
-// interface; where there are none or several, the interface's method.
+// implementation returns the only method of the module that implements a method of an
+// interface. If there is none or more than one, it returns the interface's method.
 func (g *graph) implementation(fn *types.Func) *types.Func {
 	fn = fn.Origin()
 	if known := g.sole[fn]; known != nil {
@@ -282,7 +283,7 @@ func (g *graph) implementation(fn *types.Func) *types.Func {
 	return g.sole[fn]
 }
 
-// implementations are the methods of the module that stand behind a method of an interface.
+// implementations returns the methods of the module that implement a method of an interface.
 func (g *graph) implementations(fn *types.Func) []*types.Func {
 	i, ok := fn.Signature().Recv().Type().Underlying().(*types.Interface)
 	if !ok {

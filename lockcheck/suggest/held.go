@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// hold finds the locks that each function runs under. Surely held is what all callers hold,
-// perhaps held what any of them does. Who has no caller here begins a path, without a lock.
+// hold finds the locks that each function runs under. A lock is certainly held if all callers
+// hold it, and may be held if any caller does. A function without a caller in the module is the
+// beginning of a path, and runs under no lock.
 func (g *graph) hold() {
 	for _, f := range g.funcs {
 		f.may = maps.Clone(f.locks)
@@ -24,7 +25,7 @@ func (g *graph) hold() {
 			again = f.perhaps() || again
 		}
 	}
-	for again := true; again; { // from below: what is not reached yet adds nothing
+	for again := true; again; { // functions that are not reached yet add nothing
 		again = false
 		for _, f := range g.funcs {
 			again = f.surely() || again
@@ -32,8 +33,8 @@ func (g *graph) hold() {
 	}
 }
 
-// behindInterfaces marks what implements an annotated interface: it runs under the lock
-// where the interface's wrapper stands before it.
+// behindInterfaces marks methods that implement an annotated interface: the interface's wrapper
+// may call them under the lock.
 func (g *graph) behindInterfaces() {
 	for _, f := range g.sorted() {
 		recv := f.fn.Signature().Recv()
@@ -46,12 +47,12 @@ func (g *graph) behindInterfaces() {
 	}
 }
 
-// perhaps takes over what callers hold perhaps. It reports whether that is news.
+// perhaps adds the locks that callers may hold. It reports whether that changed anything.
 func (f *function) perhaps() bool {
 	before, any := len(f.may), f.mayAny
 	for _, c := range f.callers {
 		if c.from.wraps {
-			continue // its locks are those of what it calls
+			continue // the locks of a wrapper are those of the method that it calls
 		}
 		for class, key := range c.from.may {
 			f.may[class] = key
@@ -61,7 +62,7 @@ func (f *function) perhaps() bool {
 	return len(f.may) > before || f.mayAny != any
 }
 
-// surely narrows the locks down to what all callers hold that are reached.
+// surely reduces the locks to those that all reached callers hold.
 func (f *function) surely() bool {
 	var now map[string]string
 	reached := len(f.callers) == 0 || len(f.locks) > 0
@@ -88,8 +89,8 @@ func (f *function) surely() bool {
 	return changed
 }
 
-// isState reports whether an expression is a part of what outlives the function: behind the
-// receiver, or a variable of a package.
+// isState reports whether an expression is part of something that outlives the function: the
+// value behind the receiver, or a variable of a package.
 func (b *body) isState(e ast.Expr) bool {
 	info := b.unit.Info
 	behind := false
@@ -132,8 +133,8 @@ func (b *body) isReceiver(v *types.Var) bool {
 	return r != nil && len(r.List) == 1 && len(r.List[0].Names) == 1 && b.unit.Info.Defs[r.List[0].Names[0]] == v
 }
 
-// isFresh reports whether an expression is a variable that this function itself has made: by
-// a literal, by new, or by a constructor.
+// isFresh reports whether an expression is a variable whose value this function has made, by a
+// literal, by new, or by a constructor.
 func (b *body) isFresh(e ast.Expr) bool {
 	for {
 		sel, ok := ast.Unparen(e).(*ast.SelectorExpr)

@@ -1,14 +1,14 @@
-// Package suggest finds writes of state that most of their callers make under one lock, and
-// some under none. The data goes one way:
+// Package suggest finds state that most callers write under one lock, and some without it. The
+// data goes one way:
 //
 //	load    package internal/source: the module, with types
 //	calls   calls.go    who calls whom, who is annotated, who writes
-//	held    held.go     which locks a function runs under: surely, and perhaps
-//	odd     suggest.go  the callers that are apart from the others
+//	held    held.go     which locks a function certainly runs under, and which it may run under
+//	odd     suggest.go  the callers that lack the lock
 //
-// It is silent where it can't know: about what runs in a go statement, what takes a lock by
-// hand or asks for one, what is reached under the lock on some ways only, what holds another
-// lock, and what works on a value that it has just made.
+// If it can't decide, it suggests nothing: about code in a go statement, code that takes a lock
+// by hand or asks for one, code that is reached under the lock on some paths only, code that
+// holds another lock, and code that works on a value that it has just made.
 package suggest
 
 import (
@@ -44,7 +44,7 @@ type Suggestion struct {
 	Caller   string  // who calls it here: "shop.Admin.Reset"
 	Key      string  // "shop:item:<id>", as the directive of most others spells it
 	Under    int     // callers that hold the lock
-	Paths    int     // callers of which it is known whether they do
+	Paths    int     // callers of which it is known whether they hold it
 	Others   []Place // calls under the lock
 }
 
@@ -53,8 +53,8 @@ func (s *Suggestion) Message() string {
 	return fmt.Sprintf("%s is reached under %q in %d of %d paths; here, in %s, it is not", s.Function, s.Key, s.Under, s.Paths, s.Caller)
 }
 
-// Run loads the module around the packages, and finds what is odd in the packages. Callers
-// are counted in the whole module. It blocks while the go command compiles what they import.
+// Run loads the module of the packages, and returns the suggestions for the packages. Callers
+// are counted in the whole module. Run blocks while the go command compiles the imports.
 // An error means that something could not be loaded or does not compile.
 func Run(ctx context.Context, opts Options) ([]Suggestion, error) {
 	w, err := source.Load(ctx, opts.Dir, opts.BuildFlags, opts.Patterns)
@@ -76,8 +76,8 @@ func Run(ctx context.Context, opts Options) ([]Suggestion, error) {
 	return out, nil
 }
 
-// odd finds the callers of f without the lock that at least two, and at least two thirds,
-// have.
+// odd finds the callers of f without the lock, if at least two callers, and at least two thirds
+// of them, have it.
 func (g *graph) odd(f *function) []Suggestion {
 	under := map[string][]*call{}
 	var without []*call
@@ -128,8 +128,9 @@ func (g *graph) odd(f *function) []Suggestion {
 	return out
 }
 
-// isOfKey reports whether what f writes has to do with the key: it is told what the key
-// names. What takes a context goes to a store, and counts as well; a counter does not.
+// isOfKey reports whether the write of f seems to belong to the key: its arguments contain a
+// value that the key names. A function that takes a context writes to a store, and counts as
+// well. A counter does not.
 func isOfKey(f *function, under []*call) bool {
 	return takesContext(f) || slices.ContainsFunc(under, func(c *call) bool { return c.keyed })
 }
