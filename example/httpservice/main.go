@@ -1,7 +1,7 @@
 // Httpservice sells items over HTTP. One trace shows a request, its wait for the lock, its
 // hold, and the commands to Redis below them. On SIGTERM it stops in the order that
-// Kubernetes needs: no new work, then the work that is under way, then the locks, then the
-// traces, then the client of Redis.
+// Kubernetes needs: it takes no new work, finishes the work that is under way, releases the
+// locks, sends the traces, and closes the client of Redis.
 //
 //	redis-cli set stock:shop:item:42 3
 //	go run . -redis localhost:6379 &
@@ -35,7 +35,7 @@ const (
 	probeLimit = time.Second
 
 	// The sum is below the terminationGracePeriodSeconds of a pod, which is 30 s unless set.
-	lingerLimit = 5 * time.Second  // load balancers hear that this process is not ready
+	lingerLimit = 5 * time.Second  // load balancers notice that this process is not ready
 	drainLimit  = 10 * time.Second // requests that are under way
 	closeLimit  = 5 * time.Second  // locks that are still held
 	flushLimit  = 5 * time.Second  // spans that are not sent yet
@@ -53,7 +53,7 @@ func main() {
 	}
 }
 
-// serve makes what run needs. In a deployment the exporter is that of OTLP.
+// serve makes the dependencies of run. A deployment would use the exporter of OTLP.
 func serve(ctx context.Context, addr, server string) error {
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -70,7 +70,7 @@ func serve(ctx context.Context, addr, server string) error {
 	})
 }
 
-// config is what differs between the program and its test.
+// config has what differs between the program and its test.
 type config struct {
 	listener net.Listener
 	redis    string // its address
@@ -93,7 +93,7 @@ func run(ctx context.Context, c config) (err error) {
 		return err
 	}
 	locker := lock.New(redislock.New(client), &lock.Options{Observer: observer})
-	defer func() { err = errors.Join(err, within(closeLimit, locker.Close)) }() // what is deferred last runs first
+	defer func() { err = errors.Join(err, within(closeLimit, locker.Close)) }() // deferred calls run in reverse order
 
 	s := &service{shop: newShopWithLock(&shop{client, c.charge}, locker), locker: locker, traces: c.traces}
 	server := &http.Server{Handler: s.handler(), ReadHeaderTimeout: 5 * time.Second}

@@ -50,21 +50,21 @@ func (s *service) buy(w http.ResponseWriter, r *http.Request) {
 		if code >= http.StatusInternalServerError {
 			slog.ErrorContext(r.Context(), "buy", "item", id, "error", err)
 		}
-		http.Error(w, http.StatusText(code), code) // the error names keys, which are nobody else's business
+		http.Error(w, http.StatusText(code), code) // don't send the error, which names keys
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(map[string]int64{"left": left})
 }
 
-// status is the code that an error of Buy is answered with. See docs/errors.md.
+// status returns the HTTP status for an error of Buy. See docs/errors.md.
 func status(err error) int {
 	switch {
 	case errors.Is(err, errUnknown):
 		return http.StatusNotFound
 	case errors.Is(err, errSoldOut):
 		return http.StatusGone
-	case errors.Is(err, lock.ErrNotAcquired): // or ErrBusy, which is one
+	case errors.Is(err, lock.ErrNotAcquired): // also ErrBusy
 		return http.StatusTooManyRequests
 	case errors.Is(err, lock.ErrUnavailable), errors.Is(err, lock.ErrIndeterminate), errors.Is(err, lock.ErrClosed):
 		return http.StatusServiceUnavailable
@@ -72,7 +72,7 @@ func status(err error) int {
 	return http.StatusInternalServerError
 }
 
-// ready answers the probe: whether this process is to get requests.
+// ready answers the readiness probe.
 func (s *service) ready(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), probeLimit)
 	defer cancel()

@@ -1,5 +1,5 @@
-// Javabeside sells one stock from two programs at once: this one, by lockgen, and a Java
-// program by Redisson's RLock on the same keys. Each piece is sold once.
+// Javabeside sells one stock from two programs at once: this one with lockgen, and a Java
+// program with Redisson's RLock on the same keys. Each piece is sold once.
 //
 //	make javabeside
 package main
@@ -23,8 +23,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/backends/redislock"
 )
 
-// What is sold. The first is sold by Java alone, which runs slowly until its compiler has seen
-// the code for a while.
+// The items. Only Java sells the first one, because Java runs slowly until its compiler has
+// compiled the code.
 const (
 	warmUp = 7
 	item   = 42
@@ -98,7 +98,7 @@ func sell(ctx context.Context, s *shopWithLock) (n int, err error) {
 	}
 }
 
-// program is the one in Java.
+// program is the Java program.
 type program struct {
 	cmd *exec.Cmd
 	out *bufio.Reader
@@ -136,13 +136,13 @@ func startJava(ctx context.Context, built, server string) (*program, error) {
 	return p, nil
 }
 
-// begin has the program sell an item.
+// begin tells the program to sell an item.
 func (p *program) begin(id int64) error {
 	_, err := fmt.Fprintln(p.in, id)
 	return err
 }
 
-// sold waits until the stock is gone and returns how many Java sold.
+// sold waits until the stock is gone, and returns how many pieces Java sold.
 func (p *program) sold() (int, error) {
 	line, err := p.out.ReadString('\n')
 	if err != nil {

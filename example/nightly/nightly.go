@@ -1,5 +1,5 @@
-// Package nightly is a job that runs once for each night, on whichever of many processes
-// comes first, and a report that one process at a time writes for as long as it leads.
+// Package nightly has a job that runs once for each night, in the process that comes first,
+// and a report that one process writes for as long as it leads.
 package nightly
 
 import (
@@ -9,7 +9,7 @@ import (
 
 //go:generate go run ../../cmd/lockgen
 
-// Books are what is closed each night.
+// Books are closed each night.
 type Books struct {
 	Close  func(ctx context.Context, day time.Time) error // the work of a night
 	Report func(ctx context.Context) error                // writes one report

@@ -1,5 +1,5 @@
-// Package prices shows the kinds of lock beside the mutex: a price list that many read and
-// few change, and a download that runs only so often at a time over all machines.
+// Package prices shows kinds of locks other than the mutex: a read-write lock for a price list
+// that many read and few change, and a semaphore for a download that few may run at once.
 package prices
 
 import (
@@ -20,7 +20,7 @@ type Store interface {
 	Save(ctx context.Context, prices map[int64]int64, token uint64) error
 }
 
-// NewList returns the list of what is in s.
+// NewList returns the list of the prices in s.
 func NewList(s Store) *List { return &List{store: s} }
 
 // Total returns what the articles cost together. No price changes meanwhile.

@@ -17,30 +17,30 @@ import (
 
 // backend is an engine that the demo can run on.
 type backend interface {
-	// serve finds the engine at address, or starts one of its own if address is
-	// empty. The front desk calls it.
+	// serve finds the engine at address, or starts one if address is empty. The front
+	// desk calls it.
 	serve(ctx context.Context, address string) (*engine, error)
 	// open connects to an engine that is served. A worker calls it.
 	open(address string) (b driver.Backend, closeClient func() error, err error)
 }
 
-// engine is what the workers share.
+// engine is the engine that the workers share.
 type engine struct {
 	name     string // "redis", for the report
 	label    string // "Redis at 10.0.0.7:6379", without secrets
-	backend  string // how chooseBackend calls it
+	backend  string // its name for chooseBackend
 	address  string // for open
-	alone    bool   // its locks are those of one process
+	alone    bool   // its locks work within one process only
 	shutdown func()
 	fault    *engineFault // what -kill does to the engine itself, or nil
 }
 
 const defaultBackend = "redis"
 
-// enginePatience is how long an engine may take to answer at first.
+// enginePatience is how long an engine may take for its first answer.
 const enginePatience = 5 * time.Second
 
-// backends are the engines that there are.
+// backends are the engines that the demo knows.
 var backends = map[string]backend{
 	defaultBackend: redisBackend{},
 	"etcd":         etcdBackend{},
@@ -65,7 +65,7 @@ func chooseBackend(name string) (backend, error) {
 	return nil, usageError{fmt.Errorf("-backend %q: there is %s", name, backendNames())}
 }
 
-// testServers are where the project's test servers are, if this runs beside them.
+// testServers are the addresses of the project's test servers, if they run.
 var testServers = map[string]string{
 	"etcd":      "LOCKGEN_TEST_ETCD",
 	"zookeeper": "LOCKGEN_TEST_ZOOKEEPER",
@@ -87,7 +87,7 @@ func addressOf(backend, given string) (string, error) {
 		"make demo BACKEND=%s", backend, backend)}
 }
 
-// hostPort checks an address of that form.
+// hostPort checks an address of the form host:port.
 func hostPort(address string) error {
 	if _, port, err := net.SplitHostPort(address); err != nil || port == "" {
 		return usageError{fmt.Errorf("-address %q: want HOST:PORT", address)}
@@ -95,8 +95,8 @@ func hostPort(address string) error {
 	return nil
 }
 
-// tryOut takes a lock and frees it, so that whatever is wrong with an engine
-// shows before the shop opens.
+// tryOut takes a lock and frees it, so that a problem with an engine shows before the
+// shop opens.
 func tryOut(ctx context.Context, b backend, address string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, enginePatience)
 	defer cancel()
@@ -113,7 +113,7 @@ func tryOut(ctx context.Context, b backend, address string) (err error) {
 	return locker.Do(ctx, nil, fmt.Sprintf("seckill:try-out:%d", os.Getpid()), func(context.Context) error { return nil })
 }
 
-// server is an engine of others at address.
+// server returns an engine that somebody else runs at address.
 func server(ctx context.Context, b backend, name, title, address string) (*engine, error) {
 	if err := tryOut(ctx, b, address); err != nil {
 		return nil, fmt.Errorf("no usable %s at %s: %w", title, address, err)

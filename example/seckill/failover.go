@@ -10,8 +10,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// failoverBackend keeps each lock at a primary Redis, or, once that has gone, at a standby, which
-// also keeps the record of which of them grants. Their addresses are parted by commas.
+// failoverBackend keeps each lock at a primary Redis, and at a standby once the primary has gone.
+// The standby also keeps the record of which one grants. Their addresses are separated by commas.
 type failoverBackend struct{}
 
 // How soon the primary counts as away. The record may stay unread for as long as a machine
@@ -23,8 +23,8 @@ const (
 	recordSilence = 1900 * time.Millisecond
 )
 
-// switchWait is how long a switch waits until no lease of the engine before can last: by
-// package failover LongestTTL and Silence, and a fiftieth.
+// switchWait is how long a switch waits until all leases of the earlier engine are over: in
+// package failover that is LongestTTL plus Silence, plus a fiftieth.
 const switchWait = (longestLease + recordSilence) * 51 / 50
 
 // switchBound is how long after the death of the primary the standby grants, at most. The
@@ -61,7 +61,7 @@ func (b failoverBackend) serve(ctx context.Context, address string) (on *engine,
 	return on, nil
 }
 
-// ready waits until locks can be taken: at servers without a record that is as long as a switch.
+// ready waits until locks can be taken. At servers without a record that takes as long as a switch.
 func ready(ctx context.Context, locks driver.Pinger) error {
 	ctx, cancel := context.WithTimeout(ctx, enginePatience+switchWait)
 	defer cancel()

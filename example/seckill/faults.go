@@ -8,7 +8,7 @@ import (
 	"github.com/lockgen/lockgen/example/seckill/order"
 )
 
-// The users that -kill needs for itself; they enter before all others.
+// The users that -kill needs. They enter before all others.
 const (
 	userOfKilled  = 1 // whose worker dies
 	userOfStopped = 2 // whose worker is stopped
@@ -22,10 +22,10 @@ const (
 	toKill        = 0
 	toStop        = 1
 	bystander     = 2
-	killProcesses = 3 // so many it takes
+	killProcesses = 3 // how many workers it needs
 )
 
-// minKillStock is the stock that surely lasts until both workers were taken out.
+// minKillStock is a stock that lasts until both workers were taken out.
 func (p plan) minKillStock() int { return p.atOnce() + reservedUsers }
 
 // faults is what -kill did.
@@ -54,8 +54,8 @@ type engineFault struct {
 	name  string // what fails
 	kill  func()
 	mend  func() error
-	least time.Duration // before it an order can only be one that was under way
-	bound time.Duration // how much later the next order comes at most, if the engine promises that
+	least time.Duration // an order that comes earlier was already under way
+	bound time.Duration // how much later the next order may come, if the engine has a bound
 	after string        // what becomes of it, for the report
 }
 
@@ -66,7 +66,7 @@ type brokenEngine struct {
 	After     string  `json:"after"`
 }
 
-// wentOn says when the next order came, beside the bound if there is one.
+// wentOn says when the next order came, and the bound if there is one.
 func (b *brokenEngine) wentOn() string {
 	if b.Bound == 0 {
 		return fmt.Sprintf("%.0f ms later", b.NextOrder)
@@ -74,13 +74,13 @@ func (b *brokenEngine) wentOn() string {
 	return fmt.Sprintf("%.0f ms later (the bound is %.0f ms)", b.NextOrder, b.Bound)
 }
 
-// What becomes of a write that comes after the lease has ended.
+// The fates of a write that comes after the lease has ended.
 const (
 	refusedByFence = "refused by the fence"
 	endedAsLost    = "ended with ErrLost, whatever became of the write"
 )
 
-// refused says whether the late write was stopped for certain: by the database.
+// refused reports whether the database refused the late write.
 func (s stoppedWorker) refused() bool { return s.LateWrite == refusedByFence }
 
 // inject takes out two workers, one after the other, each while it holds the
@@ -188,7 +188,7 @@ func (s *sale) stopHolder(ctx context.Context, p *process, show *progress) (r st
 	if err := s.expectOrder(ctx, s.clickAt(s.workers[bystander], afterStop)); err != nil {
 		return r, err
 	}
-	close(s.rush) // the late write comes into the thick of it
+	close(s.rush) // the late write comes while many others write
 	p.transferArrived(userOfStopped)
 	r = stoppedWorker{Worker: p.number, PID: p.cmd.Process.Pid, StoppedFor: milliseconds(time.Since(at))}
 	if err := p.resume(); err != nil {

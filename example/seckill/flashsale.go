@@ -12,11 +12,11 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// flashBuyers is how many buy at once in the sale that shows what merge does.
+// flashBuyers is how many buyers there are at once in the sale that shows merge.
 const flashBuyers = 64
 
-// writeFlashSale sells one item out of the database itself, with its locks there too, and
-// writes what an order costs in a transaction of its own and in one with those that wait.
+// writeFlashSale sells one item from the database that also has the locks. It writes what an
+// order costs in a transaction of its own, and in one with all orders that wait.
 func (b sqlBackend) writeFlashSale(ctx context.Context, source string, w io.Writer) (err error) {
 	db, err := sql.Open(b.driver, source)
 	if err != nil {

@@ -11,10 +11,10 @@ import (
 // killUnsupported says why -kill can't work on this system.
 const killUnsupported = ""
 
-// kill ends the process at once: it runs nothing any more, no clean-up either.
+// kill ends the process at once, without any clean-up.
 func (p *process) kill() error { return p.signal(syscall.SIGKILL) }
 
-// stop halts the process as a debugger or a long pause would: it sees nothing of it.
+// stop halts the process, as a debugger or a long pause would. The process does not notice.
 func (p *process) stop() error { return p.signal(syscall.SIGSTOP) }
 
 // resume lets a stopped process go on.

@@ -10,7 +10,7 @@ import (
 // pagePath is where the page of a worker's locks is.
 const pagePath = "/debug/locks/"
 
-// pageOf returns where a worker serves the page of its locks, or "" if none was asked for.
+// pageOf returns where a worker serves the page of its locks, or "" if it serves none.
 func (p plan) pageOf(worker int) (string, error) {
 	if p.page == "" {
 		return "", nil

@@ -27,7 +27,7 @@ type process struct {
 	calls map[int64]*call
 	last  int64
 	page  string // the address of the page of its locks, or empty
-	fatal string // what it said was wrong before it ended
+	fatal string // the error that it reported before it ended
 	ended error  // how it ended; set before gone is closed
 }
 
@@ -168,7 +168,7 @@ func (p *process) transferArrived(userID int64) {
 // patience is how long a worker may take to end by itself.
 const patience = 3 * time.Second
 
-// end asks the worker to go and sees to it that it does.
+// end asks the worker to end, and kills it if it does not.
 func (p *process) end() {
 	p.mu.Lock()
 	_ = p.say.Encode(request{Op: opBye})

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// progress tells on stderr how the demo gets on: on a terminal in one line that
-// is rewritten, elsewhere in a line now and then.
+// progress writes the progress of the demo to stderr: on a terminal in one line that
+// is rewritten, elsewhere in a new line now and then.
 type progress struct {
 	mu   sync.Mutex
 	out  io.Writer
@@ -75,7 +75,7 @@ func (p *progress) follow(s *sale) (done func()) {
 
 const barWidth = 24
 
-// progressLine says how far the sale is.
+// progressLine describes the progress of the sale.
 func (s *sale) progressLine() string {
 	answered, sold := s.tally.soFar()
 	all := s.clicks()

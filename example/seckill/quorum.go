@@ -10,7 +10,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// quorumBackend keeps each lock at a majority of Redis masters, whose addresses are parted by commas.
+// quorumBackend keeps each lock at a majority of Redis masters. Their addresses are separated by commas.
 type quorumBackend struct{}
 
 const (

@@ -31,7 +31,7 @@ func (b redisBackend) serve(ctx context.Context, address string) (*engine, error
 	}
 	options.MaxRetries = -1
 	client := redis.NewClient(options)
-	defer client.Close() //nolint:errcheck // it was only there to ask
+	defer client.Close() //nolint:errcheck // it was used for one ping only
 	ctx, cancel := context.WithTimeout(ctx, redisPatience)
 	defer cancel()
 	if err := client.Ping(ctx).Err(); err != nil {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// report is what the demo found out.
+// report has the results of the demo.
 type report struct {
 	Backend   string   `json:"backend"`
 	Workers   int      `json:"workers"`
@@ -54,7 +54,7 @@ func (r report) writeTable(w io.Writer) error {
 	return err
 }
 
-// rows is the table: a name, and the cell of each sale.
+// rows returns the rows of the table: a name, and the cell of each sale.
 func (r report) rows() [][3]string {
 	row := func(name string, cell func(result) string) [3]string {
 		return [3]string{name, cell(r.Unguarded), cell(r.Guarded)}
@@ -77,7 +77,7 @@ func (r report) rows() [][3]string {
 	}
 }
 
-// faultLines says what -kill did.
+// faultLines describes what -kill did.
 func (r report) faultLines() string {
 	f := r.Kill
 	if f == nil {
@@ -94,7 +94,7 @@ worker %d was stopped for %.0f ms while it held the lock; its late write: %s.
 `, f.Killed.Worker, f.Killed.NextOrder, f.Stopped.Worker, f.Stopped.StoppedFor, f.Stopped.LateWrite, engine, r.Guarded.ClickedAgain)
 }
 
-// conclusion is the report in one line.
+// conclusion returns the report in one line.
 func (r report) conclusion() string {
 	if len(r.Problems) > 0 {
 		return "WRONG with the lock: " + strings.Join(r.Problems, "; ") + "."

@@ -12,17 +12,17 @@ import (
 	"github.com/lockgen/lockgen/example/seckill/order"
 )
 
-// voucherID is what is on sale. While it is sold with locks,
+// voucherID is the voucher on sale. While it is sold with locks,
 // "redis-cli HGETALL seckill:voucher:42" shows the holder.
 const voucherID = 42
 
-// persistence is how often a buyer clicks in all before giving up on the shop.
+// persistence is how often a buyer clicks before giving up.
 const persistence = 10
 
 // buyersPerWorker is how many buyers are in the shop at once, for each worker.
 const buyersPerWorker = 4
 
-// plan is what a sale is about.
+// plan describes a sale.
 type plan struct {
 	processes, buyers, stock int
 	page                     string // where worker 1 serves the page of its locks, or empty
@@ -40,7 +40,7 @@ func (p plan) clicksOf(userID int64) int {
 	return 1
 }
 
-// clicks is how many clicks that makes.
+// clicks returns how many clicks there are in all.
 func (p plan) clicks() (n int) {
 	for u := range p.buyers {
 		n += p.clicksOf(int64(u) + 1)
@@ -48,7 +48,7 @@ func (p plan) clicks() (n int) {
 	return n
 }
 
-// sale is one run of the sale: the front desk, which deals the buyers' clicks
+// sale is one run of the sale: the front desk, which distributes the buyers' clicks
 // to the workers.
 type sale struct {
 	plan
@@ -58,7 +58,7 @@ type sale struct {
 	tally   tally
 	next    atomic.Int64  // the last buyer who entered
 	doors   chan struct{} // closed when buyers may enter
-	rush    chan struct{} // closed when they may do so without end
+	rush    chan struct{} // closed when all further buyers may enter
 
 	switching atomic.Bool // the engine was killed, and another is to take over
 
@@ -103,7 +103,7 @@ func runSale(ctx context.Context, p plan, guarded bool, on *engine, folder strin
 	return r, nil
 }
 
-// name is how the sale is called in files and on the screen.
+// name is the name of the sale in files and on the screen.
 func (s *sale) name() string {
 	if s.guarded {
 		return "with-lock"
@@ -174,7 +174,7 @@ func (s *sale) open(ctx context.Context, show *progress) (*faults, error) {
 	return happened, context.Cause(ctx)
 }
 
-// serveBuyers lets in one buyer after the other.
+// serveBuyers lets in one buyer after another.
 func (s *sale) serveBuyers(ctx context.Context) error {
 	for gate := s.doors; ; gate = s.rush {
 		select {
@@ -237,7 +237,7 @@ func (s *sale) click(ctx context.Context, user int64, turn int) error {
 	return fmt.Errorf("user %d clicked %d times without an answer", user, persistence)
 }
 
-// downPause is how long a buyer waits who was told that the engine is down.
+// downPause is how long a buyer waits after the answer that the engine is down.
 const downPause = 500 * time.Millisecond
 
 // switchedSoon reports, after a pause, whether the answer r says that the engine is down while
@@ -251,7 +251,7 @@ func (s *sale) switchedSoon(ctx context.Context, r reply) bool {
 	return err == nil
 }
 
-// await returns what comes out of c, unless ctx ends first.
+// await returns the next value of c, unless ctx ends first.
 func await[T any](ctx context.Context, c <-chan T) (T, error) {
 	select {
 	case v := <-c:

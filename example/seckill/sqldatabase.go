@@ -44,8 +44,8 @@ var (
 	}
 )
 
-// serve takes HOST:PORT of a server that lets anyone in, or a data source name
-// as the driver wants it; of SQLite a file, or nothing.
+// serve takes HOST:PORT of a server that lets anyone in, or a data source name for
+// the driver. For SQLite it takes a file, or nothing.
 func (b sqlBackend) serve(ctx context.Context, address string) (on *engine, err error) {
 	remove := func() {}
 	label := b.title

@@ -52,8 +52,8 @@ func (t *tally) soFar() (answered, sold int) {
 	return len(t.waits), t.outcomes[placed]
 }
 
-// result is one sale in numbers. Sold, Oversold, Duplicates and Left are what
-// the books say, the rest is what the buyers saw.
+// result is one sale in numbers. Sold, Oversold, Duplicates and Left are from the
+// books; the others are what the buyers saw.
 type result struct {
 	Sold         int     `json:"sold"`
 	Oversold     int     `json:"oversold"`   // orders beyond the stock
@@ -70,7 +70,7 @@ type result struct {
 	Faults       *faults `json:"-"` // reported beside both sales
 }
 
-// result puts the books beside what the buyers saw.
+// result combines the books with what the buyers saw.
 func (t *tally) result(books order.Totals) result {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -94,8 +94,8 @@ func (t *tally) result(books order.Totals) result {
 	return r
 }
 
-// quantile returns the percent-th percentile of sorted: the smallest value that
-// so many percent do not exceed.
+// quantile returns the percent-th percentile of sorted: the smallest value that is at
+// least as large as that percentage of the values.
 func quantile(sorted []time.Duration, percent int) time.Duration {
 	if len(sorted) == 0 {
 		return 0
@@ -103,7 +103,7 @@ func quantile(sorted []time.Duration, percent int) time.Duration {
 	return sorted[(len(sorted)*percent+99)/100-1]
 }
 
-// rounded rounds to so many decimals: more would only be noise.
+// rounded rounds to the given number of decimals, because more would be noise.
 func rounded(x float64, decimals int) float64 {
 	unit := math.Pow10(decimals)
 	return math.Round(x*unit) / unit
@@ -111,7 +111,7 @@ func rounded(x float64, decimals int) float64 {
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// problems says what is wrong with a guarded sale; nothing, when all is exact.
+// problems lists what is wrong with a guarded sale.
 func (r result) problems(p plan) (wrong []string) {
 	add := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	want := min(p.stock, p.buyers)

@@ -25,7 +25,7 @@ type request struct {
 	By   order.Payment `json:",omitempty"`
 }
 
-// What the front desk asks for.
+// The requests of the front desk.
 const (
 	opClick = "click" // place an order
 	opPaid  = "paid"  // the transfer of User has arrived
@@ -44,10 +44,10 @@ type reply struct {
 	Fenced  bool   `json:",omitempty"` // the error says that the fence refused the write
 }
 
-// What a worker says.
+// The replies of a worker.
 const (
 	opReady   = "ready"   // the assignment is understood, the engine is there
-	opFatal   = "fatal"   // it isn't: the worker ends
+	opFatal   = "fatal"   // something is wrong: the worker ends
 	opHolding = "holding" // click ID holds the stock's lock and waits for its transfer
 	opAnswer  = "answer"  // click ID is over, with an Outcome
 )

@@ -33,7 +33,7 @@ type orders interface {
 type worker struct {
 	assignment
 	service orders
-	monitor *locks.Monitor // of the locks; nil without locks, or without their page
+	monitor *locks.Monitor // the page of the locks, or nil
 
 	ends <-chan struct{} // closed when the worker ends
 
@@ -167,7 +167,7 @@ func outcome(err error) string {
 	switch {
 	case err == nil:
 		return placed
-	case errors.Is(err, lock.ErrLost): // whatever else it says was said without the lock
+	case errors.Is(err, lock.ErrLost): // its other errors come from code that ran without the lock
 		return failed
 	case errors.Is(err, order.ErrSoldOut):
 		return soldOut

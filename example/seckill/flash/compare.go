@@ -14,10 +14,10 @@ import (
 
 // Result is how one sale went.
 type Result struct {
-	Orders   int           // that were sold
+	Orders   int           // how many orders were sold
 	Took     time.Duration // the whole sale
-	P99      time.Duration // of a buyer, from the call to the answer
-	Oversold int           // more orders than pieces, or other than were confirmed
+	P99      time.Duration // the time of a buyer from the call to the answer
+	Oversold int           // how many orders too many, or not as confirmed
 }
 
 // Rate is the orders sold in a second.
@@ -26,8 +26,8 @@ func (r Result) Rate() float64 { return float64(r.Orders) / r.Took.Seconds() }
 // Millisecond is, by the name of a driver, a statement that takes its database a millisecond.
 var Millisecond = map[string]string{"mysql": "DO SLEEP(0.001)", "pgx": "SELECT pg_sleep(0.001)"}
 
-// Compare sells for so long to so many buyers at once: each in a transaction of its own
-// (alone), and those that wait in one (merged).
+// Compare runs two sales of the same length with the same number of buyers at once: with a
+// transaction for each buyer (alone), and with one for all that wait (merged).
 func Compare(ctx context.Context, shop *Shop, locker *lock.Locker, buyers int, d time.Duration) (alone, merged Result, err error) {
 	if err := shop.Migrate(ctx); err != nil {
 		return alone, merged, err
@@ -40,8 +40,8 @@ func Compare(ctx context.Context, shop *Shop, locker *lock.Locker, buyers int, d
 	return alone, merged, err
 }
 
-// sale offers 1,000,000 pieces, more than can be sold in the time, and lets buyers call buy,
-// each once at least, until d is over.
+// sale offers 1,000,000 pieces, more than can be sold in the time. Buyers call buy until d is
+// over, each at least once.
 func sale(ctx context.Context, shop *Shop, buy func(ctx context.Context, item, buyer int64) (bool, error), buyers int, d time.Duration) (r Result, err error) {
 	const item, pieces = 1, 1_000_000
 	if err := shop.Offer(ctx, item, pieces); err != nil {

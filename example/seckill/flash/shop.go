@@ -1,5 +1,5 @@
-// Package flash sells one item to many buyers at once out of a database, one transaction
-// for each order or one for all that wait.
+// Package flash sells one item from a database to many buyers at once, with a transaction for
+// each order, or with one for all buyers that wait.
 package flash
 
 import (
@@ -17,9 +17,9 @@ import (
 // Shop sells what is in its database. Its methods may be called from any number of
 // goroutines, under their locks.
 type Shop struct {
-	// Also is a statement that each transaction runs beside its own, unless it is empty.
-	// "SELECT pg_sleep(0.001)" has it take the database a millisecond, also where that is on
-	// this machine and waits for no disk.
+	// Also is a further statement in each transaction, unless it is empty. With
+	// "SELECT pg_sleep(0.001)" a transaction takes a millisecond, even in a database on this
+	// machine that waits for no disk.
 	Also string
 
 	db     *sql.DB
@@ -42,7 +42,7 @@ func (s *Shop) Migrate(ctx context.Context) error {
 	return nil
 }
 
-// Offer puts so many pieces of an item up for sale, in place of what there was.
+// Offer puts pieces of an item up for sale. They replace an earlier offer.
 func (s *Shop) Offer(ctx context.Context, item, stock int64) error {
 	for _, text := range []string{
 		"DELETE FROM flash_orders WHERE item = %[1]d", "DELETE FROM flash_items WHERE item = %[1]d",
@@ -55,7 +55,7 @@ func (s *Shop) Offer(ctx context.Context, item, stock int64) error {
 	return nil
 }
 
-// errOverruled says that somebody with a newer token has written: this one's lock was lost.
+// errOverruled says that a holder with a newer token has written, so this lock was lost.
 var errOverruled = errors.New("a newer holder of the lock has sold meanwhile")
 
 // BuyAlone sells one piece in a transaction of its own. It reports whether there was one.

@@ -17,10 +17,10 @@ import (
 
 const key = "voucher:42"
 
-// section is what runs under the lock. write stores how many pieces are left.
+// section is the code under the lock. write stores how many pieces are left.
 type section func(write func(left int) error) error
 
-// locks are those that are compared, the simplest first.
+// locks are the locks that are compared, the simplest first.
 var locks = []struct {
 	name  string
 	title string

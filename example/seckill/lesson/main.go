@@ -1,8 +1,8 @@
 //go:build unix
 
-// Command lesson sells the same voucher with the locks that articles on the subject build
-// step by step, and with lockgen's, under the same faults, and prints a row for each. Workers are
-// processes; a fault kills one of them, or stops it as a long pause would.
+// Command lesson sells the same voucher with several locks under the same faults, and prints a
+// row for each. The locks are those that articles on the subject build step by step, and that of
+// lockgen. Workers are processes. A fault kills one of them, or stops it as a long pause would.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// ttl is the lease of all locks that have one. It is short, so that the lesson is.
+// ttl is the length of all leases. It is short, so that the lesson is short.
 const ttl = 400 * time.Millisecond
 
 func main() {
@@ -41,7 +41,7 @@ func main() {
 	}
 }
 
-// teach runs a sale for each lock, all at the same time, and prints what came of them.
+// teach runs a sale for each lock, all at the same time, and prints the results.
 func teach(ctx context.Context, out io.Writer) error {
 	fmt.Fprintf(out, "The same sale of %d pieces with each lock, by %d processes. ttl: %v.\n"+
 		"In each, one process is killed in the middle of a sale, one between two commands of its lock if it has two,\n"+
