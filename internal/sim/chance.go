@@ -10,12 +10,12 @@ import (
 // Repeatable says that the program was built with the runtime of package goruntime.
 const Repeatable = true
 
-// SeedChance sets the source of chance of the caller's bubble: of the order in which
-// goroutines run, and of math/rand.
+// SeedChance sets the seed of the caller's bubble, for the order in which goroutines run and
+// for math/rand.
 func SeedChance(seed uint64) { simSeed(seed) }
 
-// Stall lets d pass in which no goroutine of the caller's bubble runs and no timer
-// fires: what falls due in between does so afterwards.
+// Stall lets d pass while no goroutine of the caller's bubble runs. Timers that are due
+// meanwhile fire afterwards.
 func Stall(d time.Duration) { simStall(int64(d)) }
 
 //go:linkname simSeed runtime.simSeed

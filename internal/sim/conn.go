@@ -12,8 +12,8 @@ import (
 	"github.com/lockgen/lockgen/internal/sim/vnet"
 )
 
-// conn is the server's side of one connection. It gives miniredis one request at a
-// time, so that a fault can strike one request, and knows which answer belongs to it.
+// conn is the server's side of one connection. It passes one request at a time to miniredis,
+// so a fault can strike a single request, and conn knows the answer to it.
 type conn struct {
 	*vnet.End
 	redis  *Redis
@@ -31,7 +31,7 @@ type conn struct {
 	subscribed bool
 }
 
-// action is what becomes of a request that a rule matches.
+// action is what happens to a request that a rule matches.
 type action int
 
 const (
@@ -51,7 +51,7 @@ type rule struct {
 	delay  time.Duration
 }
 
-// Strike adds a rule, and returns what ends it.
+// Strike adds a rule, and returns a function that removes it.
 func (r *Redis) strike(one *rule) (end func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -76,8 +76,8 @@ func (r *Redis) struck(f *vnet.Flow, request []byte) *rule {
 	return nil
 }
 
-// Read implements [net.Conn] for miniredis: it returns one request, when the one
-// before it was answered.
+// Read implements [net.Conn] for miniredis. It returns one request, after the one before it
+// was answered.
 func (c *conn) Read(p []byte) (int, error) {
 	for {
 		c.mu.Lock()
@@ -95,7 +95,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	}
 }
 
-// next reads a request and has the faults of the moment strike it.
+// next reads a request, and applies the rules that match it.
 func (c *conn) next() error {
 	if c.begun {
 		select {
@@ -176,7 +176,7 @@ func (c *conn) Close() error {
 	return err
 }
 
-// forget takes c off the server's connections.
+// forget removes c from the server's connections.
 func (c *conn) forget() {
 	c.redis.mu.Lock()
 	defer c.redis.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/lockgen/lockgen/internal/sim/vnet"
 )
 
-// engine is what processes lock at, and what an operator can do to it.
+// engine is the engine of an episode, and what an operator can do to it.
 type engine interface {
 	// Connect returns a backend for one process. timeout is how long it waits for an
 	// answer.
@@ -26,9 +26,9 @@ type engine interface {
 	Start(empty bool)
 	Jump(d time.Duration) // sets the clock
 	Free(key string)      // deletes a lock
-	// Snapshot returns what the engine has, as Redis would show it.
+	// Snapshot returns the data of the engine in the form of Redis.
 	Snapshot() []history.KeyState
-	// Remains says what is left that should not be, once all processes have gone.
+	// Remains describes data that should not be left after all processes have gone.
 	Remains(locks []string) string
 	Close()
 }
@@ -63,15 +63,15 @@ func (m modelled) Connect(path *vnet.Path, timeout time.Duration) client.Backend
 	return m.Server.Connect(path, timeout)
 }
 
-// Remains says what is left, whatever the locks are called.
+// Remains describes all data that is left, under any name.
 func (m modelled) Remains([]string) string { return m.Server.Remains() }
 
-// hasSessions reports whether the locks of a process live on one thing at the engine.
+// hasSessions reports whether all locks of a process depend on one session at the engine.
 func hasSessions(engine string) bool {
 	return engine == string(model.Etcd) || engine == string(model.ZooKeeper) || engine == string(model.Consul)
 }
 
-// hasKinds reports whether an engine has other locks than the mutex.
+// hasKinds reports whether an engine has locks other than the mutex.
 func hasKinds(engine string) bool {
 	return engine == "redis" || engine == "memory" || engine == "locktest"
 }
@@ -90,7 +90,7 @@ func (e *episode) newEngine() engine {
 	panic("no engine " + e.plan.Engine)
 }
 
-// serverless is what does not happen to a map.
+// serverless has no server, so faults of servers do nothing.
 type serverless struct{}
 
 func (serverless) Pause()                       {}
@@ -103,8 +103,8 @@ func (serverless) Snapshot() []history.KeyState { return nil }
 func (serverless) Remains([]string) string      { return "" }
 func (serverless) Close()                       {}
 
-// memory is memlock: its Lockers share one process, and what can happen to them is
-// that they stall or are closed.
+// memory is memlock. Its Lockers share one process. Only two faults can happen: they stall, or
+// they are closed.
 type memory struct {
 	serverless
 	*memlock.Backend
@@ -115,7 +115,7 @@ func (m memory) Close() {}
 // Connect returns the one Backend.
 func (m memory) Connect(*vnet.Path, time.Duration) client.Backend { return m.Backend }
 
-// kit is the engine that users test with. Its switches are the faults.
+// kit is the engine of locktest. Its switches are the faults.
 type kit struct {
 	serverless
 	*locktest.Engine
@@ -136,7 +136,7 @@ func (k kit) Free(key string) {
 	}
 }
 
-// kitBackend renews leases one by one, which the Locker would do otherwise.
+// kitBackend renews leases one by one, as the Locker does for a backend without RenewAll.
 type kitBackend struct{ *locktest.Engine }
 
 // RenewAll implements [driver.BatchRenewer].

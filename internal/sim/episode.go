@@ -15,15 +15,15 @@ import (
 
 const (
 	sampleEvery = 25 * time.Millisecond
-	// acquirable is how soon each key must be free for a newcomer: a lease of someone
-	// who died, a turn of each of those who died in the queue, and a poll.
+	// acquirable is the time in which a new process must get each key: the lease of a dead
+	// holder, a turn for each process that died in the queue, and a poll.
 	acquirable = 5 * time.Second
-	// settled is how long goroutines and connections may outlive a Locker's Close: no
-	// longer than a client waits for an answer.
+	// settled is how long goroutines and connections may outlive a Locker's Close: as long as
+	// a client waits for an answer.
 	settled = 10 * time.Second
 )
 
-// episode is one episode under way.
+// episode is one running episode.
 type episode struct {
 	plan     *Plan
 	engine   engine
@@ -53,7 +53,7 @@ type process struct {
 	running chan struct{} // closed while it runs
 }
 
-// Result is what came of an episode.
+// Result is the result of an episode.
 type Result struct {
 	Plan       *Plan
 	History    *history.History
@@ -117,7 +117,7 @@ func (e *episode) spawn(i int) {
 	e.all = append(e.all, p)
 }
 
-// note keeps a record of a process that lives.
+// note keeps a record, if its process lives.
 func (e *episode) note(p *process, r history.Record) {
 	if p.isKilled() {
 		return
@@ -135,15 +135,15 @@ func (e *episode) current(i int) *process {
 	return e.now[i]
 }
 
-// violate notes what showed before anything was checked.
+// violate notes a violation that was found during the episode.
 func (e *episode) violate(invariant, key, format string, args ...any) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.violations = append(e.violations, history.Violation{Invariant: invariant, Key: key, At: clock(), Text: fmt.Sprintf(format, args...)})
 }
 
-// torment lets the faults of the plan happen, each at its time, and returns when all
-// are over.
+// torment makes the faults of the plan happen, each at its time, and returns when all are
+// over.
 func (e *episode) torment() {
 	var striking sync.WaitGroup
 	for _, f := range e.plan.Faults {
@@ -156,7 +156,7 @@ func (e *episode) torment() {
 	striking.Wait()
 }
 
-// heal makes all well, whatever the faults have left.
+// heal ends all effects of the faults.
 func (e *episode) heal() {
 	e.engine.Resume()
 	for i := range e.plan.Processes {
@@ -166,7 +166,7 @@ func (e *episode) heal() {
 	}
 }
 
-// drain has all processes finish.
+// drain lets all processes finish.
 func (e *episode) drain() {
 	var draining sync.WaitGroup
 	for _, p := range e.all {
@@ -207,7 +207,7 @@ func (e *episode) sample(stop <-chan struct{}) (samples []history.Sample) {
 	}
 }
 
-// result has the history checked.
+// result checks the history.
 func (e *episode) result(samples []history.Sample) *Result {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -226,7 +226,7 @@ func (e *episode) result(samples []history.Sample) *Result {
 	return r
 }
 
-// hash is over everything that happened, in its order.
+// hash returns a hash of all records, in order.
 func hash(h *history.History) uint64 {
 	sum := fnv.New64a()
 	for _, r := range h.Records {
@@ -247,8 +247,8 @@ func hash(h *history.History) uint64 {
 	return sum.Sum64()
 }
 
-// register is the resource that the locks guard. It takes a write only if its token is
-// not below one that it has taken.
+// register is the resource that the locks guard. It accepts a write only if no earlier write
+// had a higher token.
 type register struct {
 	latency time.Duration
 
@@ -261,7 +261,7 @@ func newRegister(p *Plan) *register {
 	return &register{latency: max(p.Latency, p.Grain).Round(max(p.Grain, 1)), highest: map[string]uint64{}}
 }
 
-// conn returns the way of one worker of p.
+// conn returns the connection of one worker of p to the register.
 func (r *register) conn(p *process) client.Register { return &registerConn{r, p} }
 
 type registerConn struct {
@@ -290,7 +290,7 @@ func (c *registerConn) Write(a history.Attempt) (accepted bool, err error) {
 // Close implements [client.Register].
 func (c *registerConn) Close() {}
 
-// judge adds what the checker finds.
+// judge adds the findings of the checker.
 func (r *Result) judge() {
 	r.Violations = append(r.Violations, history.Verify(r.History)...)
 	switch {

@@ -99,7 +99,7 @@ func kindsOf(engine string, names []string) (some []kind) {
 	return some
 }
 
-// checkKinds says which of names is no fault.
+// checkKinds returns an error if one of names is not a fault.
 func checkKinds(names []string) error {
 	var known []string
 	for _, k := range kinds {
@@ -113,7 +113,7 @@ func checkKinds(names []string) error {
 	return nil
 }
 
-// strike lets f happen and notes when it did.
+// strike makes f happen, and notes the time.
 func (e *episode) strike(f Fault) {
 	i := slices.IndexFunc(kinds, func(k kind) bool { return k.name == f.Kind })
 	r := history.Fault{Kind: f.Kind, Class: kinds[i].class, Begin: clock()}
@@ -139,8 +139,8 @@ func pauseClient(e *episode, f Fault, r *history.Fault) {
 	p.resume()
 }
 
-// stallClients has no goroutine run and no timer fire for a while: then all are late.
-// The server's clock goes on.
+// stallClients lets no goroutine run and no timer fire for a while, so all are late. The
+// server's clock goes on.
 func stallClients(_ *episode, f Fault, _ *history.Fault) { Stall(f.For) }
 
 func killClient(host bool) func(*episode, Fault, *history.Fault) {
@@ -181,7 +181,7 @@ func delay(dir vnet.Direction) func(*episode, Fault, *history.Fault) {
 	}
 }
 
-// hole holds messages up. In the end they arrive, or the connections are cut.
+// hole holds messages back. At the end they arrive, or the connections are cut.
 func hole(e *episode, f Fault, _ *history.Fault) {
 	dir := vnet.Both
 	if !f.Both {
@@ -211,7 +211,7 @@ func refuse(e *episode, f Fault, _ *history.Fault) {
 	path.Heal()
 }
 
-// requests strikes some of the next requests that match.
+// requests applies a fault to some of the next requests that match.
 func requests(act action, match func([]byte) bool) func(*episode, Fault, *history.Fault) {
 	return func(e *episode, f Fault, r *history.Fault) {
 		rule := &rule{number: e.current(f.Process).number, match: match, left: f.N, action: act}
@@ -234,8 +234,8 @@ func requests(act action, match func([]byte) bool) func(*episode, Fault, *histor
 	}
 }
 
-// What is among their words tells the scripts apart: a release names the channel, an
-// acquire the queue alone, a renewal neither.
+// The arguments tell the scripts apart: a release names the channel, an acquire only the
+// queue, and a renewal neither.
 var (
 	channelWord = []byte("\r\nredisson_lock__channel:")
 	queueWord   = []byte("\r\nlockgen:queue:")
@@ -310,8 +310,8 @@ func noMemory(e *episode, f Fault, _ *history.Fault) {
 	r.set(func() { r.outOf = false })
 }
 
-// noRight takes a right away from the user, of those that a lock needs or can do without.
-// Not the right to delete: then nothing is released, and what a waiter offered stays.
+// noRight takes a right from the user that a lock needs, or could do without. It never takes the
+// right to delete, because then no lock is released, and offers of waiters stay.
 func noRight(e *episode, f Fault, r *history.Fault) {
 	rights := [][]string{
 		{"PEXPIRE"}, {"PUBLISH"}, {"HSET"}, {"SET"}, {"ZADD"}, {"PUBSUB"}, {"HKEYS"}, {"GET"}, {"SUBSCRIBE"}, {"EVALSHA", "EVAL"}, {"INFO"},
@@ -340,7 +340,7 @@ func refusal(text string) func(*episode, Fault, *history.Fault) {
 	}
 }
 
-// set changes what the server does to commands.
+// set changes how the server treats commands.
 func (r *Redis) set(change func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

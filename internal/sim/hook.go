@@ -9,9 +9,8 @@ import (
 	"github.com/lockgen/lockgen/internal/sim/differential"
 )
 
-// before is called by miniredis for each command, also for those in scripts. It refuses
-// what a fault forbids, in the words of a real server, and reports whether it has
-// answered.
+// before is called by miniredis for each command, also in scripts. If a fault forbids the
+// command, before answers with the error of a real server. It reports whether it has answered.
 func (r *Redis) before(peer *server.Peer, cmd string, _ ...string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

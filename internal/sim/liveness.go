@@ -21,14 +21,14 @@ const (
 	aftermath = time.Second
 )
 
-// gap is a time in which a lock was free although somebody waited for it.
+// gap is a time in which a lock was free while somebody waited for it.
 type gap struct {
 	key      string
 	from, to int64
 	waiter   history.Record
 }
 
-// gaps returns those of a key's locks, by what the callers saw.
+// gaps returns the gaps of a key's locks, by the records of the callers.
 func gaps(h *history.History, key string) (found []gap) {
 	var acquires, releases []history.Record
 	for _, r := range h.Records {

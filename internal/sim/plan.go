@@ -17,7 +17,7 @@ const (
 	calmEvery   = 8                       // of so many episodes one has no faults: what goes wrong then has no excuse
 )
 
-// Plan is what an episode will do, by its seed alone.
+// Plan is the plan of an episode. It follows from the seed alone.
 type Plan struct {
 	Seed      uint64
 	Engine    string
@@ -36,13 +36,13 @@ type Plan struct {
 	setup     *setup        // nil: the servers are as usual
 }
 
-// ProcessPlan is how one process is set up.
+// ProcessPlan is the setup of one process.
 type ProcessPlan struct {
 	HandOff     time.Duration // lock.Options.HandOff
 	ReadTimeout time.Duration // of its client
 }
 
-// Fault is one fault to come. Not every kind uses every field.
+// Fault is one planned fault. Not every kind uses every field.
 type Fault struct {
 	Kind    string
 	At, For time.Duration
@@ -113,7 +113,7 @@ func NewPlan(seed uint64, c Choice) *Plan {
 	if hasSeveral(p.Engine) {
 		p.vary(rand.New(rand.NewPCG(seed, 5)), c.Kinds)
 	}
-	// From a source of its own: a plan without them is what it is for the mutex alone.
+	// They have a random source of their own, so that they don't change the rest of the plan.
 	if rng := rand.New(rand.NewPCG(seed, 2)); hasKinds(p.Engine) && (rng.IntN(2) == 0 || c.LockKind != "") {
 		p.LockKinds = client.DrawKinds(rng, "sim", c.LockKind)
 	}
@@ -145,8 +145,8 @@ func drawEngine(rng *rand.Rand) string {
 	panic("unreachable")
 }
 
-// drawFaults draws between two and eight, with one more at the very end now and then:
-// what happens just before the healing can be mended by nothing that comes after.
+// drawFaults draws two to eight faults, and sometimes one more at the very end: after a fault
+// just before the healing, nothing else can mend its damage.
 func (p *Plan) drawFaults(rng *rand.Rand, from []kind) {
 	for range 2 + rng.IntN(6) {
 		p.Faults = append(p.Faults, p.draw(rng, from))
@@ -161,16 +161,16 @@ func (p *Plan) drawFaults(rng *rand.Rand, from []kind) {
 	p.leaveOut(func(kind string) bool { return kind == "no-right" || kind == "no-memory" || kind == "force-unlock" }, "evict-token", "empty-server", "flush-all")
 }
 
-// leaveOut removes the faults of these kinds if one is there with which together they
-// may let tokens fall: the clock goes back, or tokens that were reserved are not given
-// back, and the server forgets the last one.
+// leaveOut removes the faults of these kinds if the plan has a fault with which together they
+// may let tokens fall. Tokens may fall if the server forgets the last one, and its clock goes
+// back or reserved tokens are not returned.
 func (p *Plan) leaveOut(with func(kind string) bool, kinds ...string) {
 	if slices.ContainsFunc(p.Faults, func(f Fault) bool { return with(f.Kind) }) {
 		p.Faults = slices.DeleteFunc(p.Faults, func(f Fault) bool { return slices.Contains(kinds, f.Kind) })
 	}
 }
 
-// draw makes up one fault.
+// draw draws one fault.
 func (p *Plan) draw(rng *rand.Rand, from []kind) Fault {
 	sum := 0
 	for _, k := range from {
@@ -201,7 +201,7 @@ func (p *Plan) draw(rng *rand.Rand, from []kind) Fault {
 	}
 }
 
-// shrink leaves out what c says.
+// shrink leaves out the parts that c names.
 func (p *Plan) shrink(c Choice) {
 	if c.Faults != nil {
 		var kept []Fault
@@ -231,7 +231,7 @@ func (p *Plan) shrink(c Choice) {
 
 func pick(rng *rand.Rand, of ...time.Duration) time.Duration { return of[rng.IntN(len(of))] }
 
-// String tells the plan to a person, a fault a line.
+// String describes the plan, with one fault per line.
 func (p *Plan) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d: %s, keys %v, lock kinds %v, sticky %v, extras %+v, servers %v, ttl %v, latency %v, grain %v, %d workers in each of %+v", p.Seed, p.Engine, p.Keys, p.LockKinds, p.Sticky, p.Extras, p.setup, p.TTL, p.Latency, p.Grain, p.Workers, p.Processes)

@@ -28,8 +28,8 @@ func (p *process) gate() {
 	}
 }
 
-// pause stops the process's callers and its network. Its timers go on; that timers are
-// late is what the fault stall-clients is for.
+// pause stops the process's callers and its network. Its timers go on; the fault stall-clients
+// makes timers late.
 func (p *process) pause() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -51,8 +51,8 @@ func (p *process) resume() {
 	p.path.Resume()
 }
 
-// kill ends the process as a crash does, or with it its host, of which the server hears
-// nothing. What its goroutines do until they have ended nobody notices.
+// kill ends the process, as a crash does. If its host ends too, the server is not told. Nobody
+// notices what the goroutines do until they have ended.
 func (p *process) kill(host bool) {
 	p.mu.Lock()
 	if p.killed {
@@ -95,7 +95,7 @@ func (p *process) close(e *episode, limit time.Duration) {
 	p.closing = true
 	p.mu.Unlock()
 	closed := p.CloseWithin(limit)
-	// Where locks live on a session that may be out of reach, they end with that.
+	// If locks depend on a session that can't be reached, they end with it.
 	if closed.Outcome == history.OK && !hasSessions(e.plan.Engine) {
 		p.note(e, closed)
 	}
@@ -141,7 +141,7 @@ func (e *episode) probe() {
 	}
 }
 
-// settle checks that nothing is left behind: at the engine, and no goroutine.
+// settle checks that nothing is left at the engine, and that no goroutine is left.
 func (e *episode) settle() {
 	for _, p := range e.all {
 		if p.isEnding() {
@@ -160,8 +160,8 @@ func (e *episode) settle() {
 	}
 }
 
-// stacks returns the stacks of all goroutines of bubbles that are not the simulation's
-// own.
+// stacks returns the stacks of all goroutines of bubbles, without those of the simulation
+// itself.
 func stacks() string {
 	buf := make([]byte, 1<<20)
 	var left []string
@@ -173,5 +173,5 @@ func stacks() string {
 	return strings.Join(left, "\n\n")
 }
 
-// own are functions of the simulation's own goroutines.
+// own are functions of goroutines of the simulation itself.
 var own = []string{"sim.(*Plan).play(", "synctest.testingSynctestTest(", "synctest.Run("}

@@ -76,7 +76,7 @@ func (r *Redis) now() time.Time {
 	return time.Now().Add(r.ahead)
 }
 
-// tick makes miniredis see how late it is.
+// tick tells miniredis the time.
 func (r *Redis) tick() { r.mini.SetTime(r.now()) }
 
 // Client returns a go-redis client that reaches r by path.
@@ -97,11 +97,11 @@ func (r *Redis) Connect(path *vnet.Path, timeout time.Duration) client.Backend {
 	return &closing{redislock.New(callers), callers, cancel}
 }
 
-// hogs is how many connections a caller's client has; all are in use for other things.
+// hogs is how many connections the caller's client has. All are busy with other work.
 const hogs = 2
 
-// hog keeps the connections of the caller's client busy, as business traffic may: what
-// the locks need must not wait for them. It ends with ctx.
+// hog keeps the connections of the caller's client busy until ctx ends, as business traffic
+// may. Locks must not wait for these connections.
 func hog(ctx context.Context, c *redis.Client) {
 	for range hogs {
 		go func() {
@@ -113,7 +113,7 @@ func hog(ctx context.Context, c *redis.Client) {
 	}
 }
 
-// closing closes the caller's client, of which redislock makes its own, along with it.
+// closing is a redislock that also closes the caller's client, from which it made its own.
 type closing struct {
 	*redislock.Backend
 	callers *redis.Client
@@ -164,7 +164,7 @@ func (r *Redis) Resume() {
 	}
 }
 
-// started tells one run of the server from the next.
+// started is different for each run of the server.
 func (r *Redis) started() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -217,7 +217,7 @@ func (r *Redis) Jump(d time.Duration) {
 	if d >= 0 {
 		return
 	}
-	// An expiry is an instant, so what has one lasts longer now.
+	// On Redis an expiry is an instant, so keys with an expiry last longer now.
 	for _, key := range r.mini.Keys() {
 		if ttl := r.mini.TTL(key); ttl > 0 {
 			r.mini.SetTTL(key, ttl-d)
@@ -291,8 +291,8 @@ func (r *Redis) Snapshot() (keys []history.KeyState) {
 	return keys
 }
 
-// Remains says what is left at the server that should not be, once all clients have
-// gone, or "".
+// Remains describes data that should not be left at the server after all clients have gone, or
+// returns "".
 func (r *Redis) Remains(locks []string) string {
 	for _, k := range r.Snapshot() {
 		switch {

@@ -33,8 +33,8 @@ type child struct {
 	read    chan struct{} // closed when all that it wrote was read
 }
 
-// spawn starts this program again as a client. skew is what its wall clock is
-// wrong by, for the mutant that trusts it: the runtime itself asks no wall clock.
+// spawn starts this program again as a client. skew is the error of its wall clock, for
+// the mutant that uses it. The runtime itself does not use the wall clock.
 func spawn(cfg client.Config, skew time.Duration) (*child, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -69,8 +69,8 @@ func spawn(cfg client.Config, skew time.Duration) (*child, error) {
 	return c, nil
 }
 
-// collect reads what the process writes, until the last copy of the pipe's other
-// end is closed.
+// collect reads the output of the process, until the last copy of the other end of the
+// pipe is closed.
 func (c *child) collect(in *os.File) {
 	defer close(c.read)
 	defer in.Close()
@@ -103,11 +103,11 @@ func (c *child) kill() {
 	<-c.exited
 }
 
-// drain has the process finish.
+// drain tells the process to finish.
 func (c *child) drain() { _ = c.stdin.Close() }
 
-// end waits for the end of a process that was told to drain, and reports what was
-// wrong with it: it crashed, or it never ended.
+// end waits for the end of a process that was told to drain. It reports whether the process
+// crashed or did not end.
 func (c *child) end(limit time.Duration) *history.Violation {
 	select {
 	case <-c.exited:

@@ -22,14 +22,14 @@ const (
 	endLimit = 12 * time.Second // of a client, from healing on: longer than it gives itself
 )
 
-// lane runs one episode after the other, on one server.
+// lane runs one episode after another on one server.
 type lane struct {
 	server *testserver.Instance
 	mu     sync.Mutex // held while the server is stopped or down
 	procs  func() int // hands out process numbers
 }
 
-// episode is one episode under way.
+// episode is one running episode.
 type episode struct {
 	lane    *lane
 	plan    *Plan
@@ -45,15 +45,15 @@ type episode struct {
 	faults []history.Fault
 }
 
-// Result is what came of an episode.
+// Result is the result of an episode.
 type Result struct {
 	Plan       *Plan
 	History    *history.History
 	Violations []history.Violation
 }
 
-// run plays plan and returns its history and the violations that showed before
-// anything was checked.
+// run plays plan. It returns the history, and the violations that were found during the
+// episode.
 func (l *lane) run(ctx context.Context, seed uint64, plan *Plan) (result *Result, err error) {
 	err = within(ctx, func(t *scope) error {
 		dir, err := os.MkdirTemp("", "lockgen-soak-")
@@ -101,7 +101,7 @@ func (e *episode) run() (*Result, error) {
 	return &Result{Plan: e.plan, History: h, Violations: found}, nil
 }
 
-// join starts client i and the proxy before it.
+// join starts client i and its proxy.
 func (e *episode) join(i int) error {
 	s := &scope{ctx: e.t.ctx}
 	e.t.Cleanup(func() {
@@ -142,8 +142,8 @@ func (e *episode) current(i int) *child {
 	return e.now[i]
 }
 
-// torment lets the faults of the plan happen, each at its time, and returns when
-// all are over.
+// torment makes the faults of the plan happen, each at its time, and returns when all are
+// over.
 func (e *episode) torment() {
 	begin := time.Now()
 	var striking sync.WaitGroup
@@ -159,7 +159,7 @@ func (e *episode) torment() {
 	striking.Wait()
 }
 
-// heal makes all well, whatever the faults have left.
+// heal ends all effects of the faults.
 func (e *episode) heal() {
 	for i, p := range e.proxies {
 		p.Heal()
@@ -168,7 +168,7 @@ func (e *episode) heal() {
 	}
 }
 
-// drain has all clients finish.
+// drain lets all clients finish.
 func (e *episode) drain() []history.Violation {
 	var mu sync.Mutex
 	var found []history.Violation
@@ -187,7 +187,7 @@ func (e *episode) drain() []history.Violation {
 	return found
 }
 
-// killAll ends what an error has left running.
+// killAll kills the processes that still run after an error.
 func (e *episode) killAll() {
 	for _, c := range e.all {
 		select {

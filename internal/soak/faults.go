@@ -50,7 +50,7 @@ func init() {
 	}
 }
 
-// strike lets f happen and notes when it did.
+// strike makes f happen, and notes the time.
 func (e *episode) strike(f Planned) {
 	for _, k := range kinds {
 		if k.name != f.Kind {
@@ -84,8 +84,8 @@ func killClient(e *episode, f Planned, r *history.Fault) {
 	}
 }
 
-// What is among their words tells the scripts apart: a release names the
-// channel, an acquire the queue alone, a renewal neither.
+// The arguments tell the scripts apart: a release names the channel, an acquire only the
+// queue, and a renewal neither.
 var (
 	channelWord = []byte("\r\nredisson_lock__channel:")
 	queueWord   = []byte("\r\nlockgen:queue:")
@@ -104,7 +104,8 @@ func releases(request []byte) bool {
 	return scripts(request) && bytes.Contains(request, channelWord)
 }
 
-// while returns match as long as over is false: a rule of the proxy can't be taken back.
+// while returns a match that stops matching when over is true, because a rule of the proxy
+// can't be removed.
 func while(over *atomic.Bool, match faultproxy.Match) faultproxy.Match {
 	return func(request []byte) bool { return !over.Load() && match(request) }
 }
@@ -138,7 +139,7 @@ func delay(dir faultproxy.Direction) func(*episode, Planned, *history.Fault) {
 	}
 }
 
-// hole drops bytes, and cuts the connections in the end, as TCP would.
+// hole drops bytes. At the end it cuts the connections, as TCP would.
 func hole(e *episode, f Planned, _ *history.Fault) {
 	dir := faultproxy.Requests | faultproxy.Replies
 	if !f.Both {
@@ -177,7 +178,7 @@ func (e *episode) accept(i int) {
 	e.t.Errorf("the proxy of client %d can't listen again", i)
 }
 
-// late holds an acquire back; its caller may give up meanwhile.
+// late holds an acquire back. Its caller may give up in the meantime.
 func late(e *episode, f Planned, r *history.Fault) {
 	var over atomic.Bool
 	held := e.proxies[f.Client].Late(while(&over, acquires))

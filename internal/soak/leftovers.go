@@ -20,14 +20,14 @@ import (
 )
 
 const (
-	// acquirable is how soon each key must be free for a newcomer: a lease of
-	// someone who died, a turn of each of those who died in the queue, and a poll.
+	// acquirable is the time in which a new process must get each key: the lease of a dead
+	// holder, a turn for each process that died in the queue, and a poll.
 	acquirable = 5 * time.Second
 	gone       = 5 * time.Second // how long subscriptions and connections may take to go
 )
 
-// leftovers checks I8 once all clients have left: each key can be acquired, no
-// lock remains, what remains expires, and nobody subscribes.
+// leftovers checks I8 after all clients have left: each key can be acquired, no lock is
+// left, all other data expires, and there is no subscriber.
 func (e *episode) leftovers() []history.Violation {
 	addr := e.lane.server.Addr()
 	probed := slices.Clone(e.plan.Kinds)
@@ -47,7 +47,7 @@ func (e *episode) leftovers() []history.Violation {
 	return found
 }
 
-// probe acquires each key as a newcomer does.
+// probe acquires each key as a new process does.
 func probe(ctx context.Context, addr string, keys []client.LockKind) (found []history.Violation) {
 	client := redis.NewClient(&redis.Options{Addr: addr})
 	defer client.Close()
@@ -74,7 +74,7 @@ func probe(ctx context.Context, addr string, keys []client.LockKind) (found []hi
 	return found
 }
 
-// remains says what is left at the server that should not be, or "".
+// remains describes data that should not be left at the server, or returns "".
 func (e *episode) remains(addr string) string {
 	conn, err := testserver.Dial(e.t.ctx, addr)
 	if err != nil {

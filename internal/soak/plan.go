@@ -18,7 +18,7 @@ const (
 	clients     = 3
 )
 
-// Plan is what an episode will do, by its seed alone.
+// Plan is the plan of an episode. It follows from the seed alone.
 type Plan struct {
 	Episode int
 	Keys    []string
@@ -30,14 +30,14 @@ type Plan struct {
 	Heal    time.Duration // when all must be well again
 }
 
-// ClientPlan is how one client process is set up.
+// ClientPlan is the setup of one client process.
 type ClientPlan struct {
 	HandOff     time.Duration
 	ReadTimeout time.Duration
 	Skew        time.Duration
 }
 
-// Planned is one fault to come. Not every kind uses every field.
+// Planned is one planned fault. Not every kind uses every field.
 type Planned struct {
 	Kind   string
 	At     time.Duration
@@ -53,15 +53,15 @@ func (p Planned) String() string {
 	return fmt.Sprintf("%v %s client=%d for=%v delay=%v n=%d both=%t", p.At, p.Kind, p.Client, p.For, p.Delay, p.N, p.Both)
 }
 
-// newPlan draws episode n of seed. kinds restricts the faults, unless it is empty, and locks
-// the locks that are no mutexes, or the Extras: then each plan has one of that kind.
+// newPlan draws episode n of seed. If kinds is not empty, only these faults are drawn. If locks is
+// not empty, each plan has one of these kinds of locks, or of these Extras.
 func newPlan(seed uint64, n int, kinds []string, locks string) *Plan {
 	rng := rand.New(rand.NewPCG(seed, uint64(n)))
 	p := &Plan{Episode: n, TTL: 400 * time.Millisecond, Heal: strikeUntil}
 	for _, name := range []string{"a", "b", "c"} {
 		p.Keys = append(p.Keys, fmt.Sprintf("soak:%d:%s", n, name))
 	}
-	// From a source of its own: a plan without them is what it is for the mutex alone.
+	// They have a random source of their own, so that they don't change the rest of the plan.
 	if rng := rand.New(rand.NewPCG(seed, 1<<32+uint64(n))); rng.IntN(2) == 0 || locks != "" {
 		p.Kinds = client.DrawKinds(rng, fmt.Sprintf("soak:%d", n), locks)
 	}
@@ -84,7 +84,7 @@ func newPlan(seed uint64, n int, kinds []string, locks string) *Plan {
 	for range 3 + rng.IntN(4) {
 		p.Faults = append(p.Faults, p.draw(rng, chosen))
 	}
-	// What happens just before the healing can be mended by nothing that comes after.
+	// After a fault just before the healing, nothing else can mend its damage.
 	if rng.IntN(3) == 0 {
 		last := p.draw(rng, chosen)
 		last.At = strikeUntil
@@ -99,7 +99,7 @@ func newPlan(seed uint64, n int, kinds []string, locks string) *Plan {
 
 func pick(rng *rand.Rand, of ...time.Duration) time.Duration { return of[rng.IntN(len(of))] }
 
-// draw makes up one fault.
+// draw draws one fault.
 func (p *Plan) draw(rng *rand.Rand, from []kind) Planned {
 	sum := 0
 	for _, k := range from {
@@ -130,7 +130,7 @@ func (p *Plan) draw(rng *rand.Rand, from []kind) Planned {
 	}
 }
 
-// among returns the kinds of these names, or all.
+// among returns the kinds with these names, or all kinds.
 func among(names []string) []kind {
 	if len(names) == 0 {
 		return kinds
@@ -144,7 +144,7 @@ func among(names []string) []kind {
 	return some
 }
 
-// checkKinds says which of names is no fault.
+// checkKinds returns an error if one of names is not a fault.
 func checkKinds(names []string) error {
 	var known []string
 	for _, k := range kinds {

@@ -17,7 +17,7 @@ import (
 	"github.com/lockgen/lockgen/internal/soak/history"
 )
 
-// Summary is what a run was and what came of it.
+// Summary describes a run and its results.
 type Summary struct {
 	Seed       uint64              `json:"seed"`
 	Command    string              `json:"command"`
@@ -41,7 +41,7 @@ func newSummary(o Options) *Summary {
 	return &Summary{Seed: o.Seed, Command: o.again(), Operations: map[string]int{}, Faults: map[string]int{}, Writes: map[string]int{}}
 }
 
-// again is the command that repeats a run, or episodes of it.
+// again returns the command that repeats a run or episodes of it.
 func (o Options) again(episodes ...int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "GOWORK=off go run -C internal/soak ./cmd -seed %d -duration %v", o.Seed, o.Duration)
@@ -130,7 +130,7 @@ func (s *Summary) Print(w io.Writer) {
 	fmt.Fprintf(w, "violations: %d, in %d episodes\nthis run again: %s\n", len(s.Violations), s.Bad, s.Command)
 }
 
-// secondOpinion returns what porcupine finds, and its pictures.
+// secondOpinion returns the findings of porcupine, and its pictures.
 func secondOpinion(r *Result) (found []history.Violation, pictures []porcupine.LinearizationInfo) {
 	found = history.SecondOpinion(r.History, func(_ string, info porcupine.LinearizationInfo) {
 		pictures = append(pictures, info)

@@ -31,7 +31,7 @@ type Options struct {
 	Log      io.Writer
 }
 
-// runner shares out episodes among lanes.
+// runner distributes episodes to lanes.
 type runner struct {
 	Options
 	next   atomic.Int64
@@ -43,8 +43,8 @@ type runner struct {
 	summary *Summary
 }
 
-// Run runs episodes until the time is over and returns what came of them. An
-// error says that the soak itself failed.
+// Run runs episodes until the time is over, and returns the results. An error means that
+// the soak itself failed.
 func Run(ctx context.Context, o Options) (*Summary, error) {
 	if err := checkKinds(o.Faults); err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func (r *runner) episode(ctx context.Context, l *lane) error {
 	return nil
 }
 
-// judge adds what the checker finds.
+// judge adds the findings of the checker.
 func judge(result *Result) {
 	result.Violations = append(result.Violations, history.Verify(result.History)...)
 }

@@ -30,8 +30,8 @@ for _, name in ipairs(redis.call('KEYS', '*')) do
 end
 return all`
 
-// sample takes samples of the server's keys until ctx ends. Faults of the server
-// strike it as well; then it dials again.
+// sample takes samples of the server's keys until ctx ends. If a fault of the server cuts its
+// connection, it dials again.
 func sample(ctx context.Context, server *testserver.Instance) (samples []history.Sample) {
 	var conn *testserver.Conn
 	for ctx.Err() == nil {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// scope is the testing.TB that testserver and faultproxy ask for, outside of a
-// test: clean-ups run when it ends, failures become its error.
+// scope is a testing.TB outside of a test, for testserver and faultproxy. Clean-ups run when
+// it ends, and failures become its error.
 type scope struct {
 	testing.TB // nil: what scope does not implement, they do not call
 	ctx        context.Context
@@ -19,7 +19,7 @@ type scope struct {
 	failures []string
 }
 
-// failed is the panic by which Fatalf leaves.
+// failed is the value with which Fatalf panics.
 type failed struct{}
 
 // within runs do in a scope of its own.
@@ -54,7 +54,7 @@ func (s *scope) end() {
 	}
 }
 
-// taken returns the failures so far, and forgets them.
+// taken returns and removes the failures so far.
 func (s *scope) taken() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,5 +88,5 @@ func (s *scope) Fatalf(format string, args ...any) {
 
 func (s *scope) Fatal(args ...any) { s.Fatalf("%s", fmt.Sprint(args...)) }
 
-// Skipf is fatal as well: a soak that tests nothing has not passed.
+// Skipf is fatal too, because a soak that tests nothing has not passed.
 func (s *scope) Skipf(format string, args ...any) { s.Fatalf(format, args...) }

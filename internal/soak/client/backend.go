@@ -13,15 +13,14 @@ import (
 	"github.com/lockgen/lockgen/internal/soak/history"
 )
 
-// witness is a backend that writes down what the Locker asks of it and what it
-// answers.
+// witness wraps a backend, and records the requests of the Locker and the answers.
 type witness struct {
 	Backend
 	out   *history.Writer
 	named sync.Once
 }
 
-// newWitness returns b with a witness, which has the optional interfaces of b.
+// newWitness wraps b in a witness that has the optional interfaces of b.
 func newWitness(b Backend, out *history.Writer) driver.Backend {
 	w := &witness{Backend: b, out: out}
 	k, kinds := b.(kindedBackend)
@@ -115,7 +114,7 @@ func (b *witness) Close() error {
 	return err
 }
 
-// lease is the engine's, with a witness.
+// lease wraps a lease of the engine, and records its calls.
 type lease struct {
 	driver.Lease
 	key, id string
@@ -124,7 +123,7 @@ type lease struct {
 	backend *witness
 }
 
-// tellingLease is a lease whose engine tells of its end.
+// tellingLease is a lease of an engine that reports its end.
 type tellingLease struct {
 	*lease
 	driver.LossNotifier
@@ -146,11 +145,11 @@ func (l *lease) Wanted() bool {
 	return ok && w.Wanted()
 }
 
-// brief is for how long redislock takes a lock for one who waits: its turnLimit.
+// brief is the length of the lease that redislock takes for a waiter: its turnLimit.
 const brief = 500 * time.Millisecond
 
-// granted returns until when l lasts and, if it began before the call that returned
-// it, since when, or a little before: it may have been renewed already.
+// granted returns the end of l. If l began before the call that returned it, granted also
+// returns its beginning, or a time a little before, because l may have been renewed already.
 func (l *lease) granted(call int64) (valid, since int64) {
 	term := time.Duration(-1)
 	for l.Term() != term {
@@ -175,7 +174,7 @@ func (l *lease) Release(ctx context.Context, last uint64) error {
 	return l.free(history.Record{Op: history.Free, Key: l.key, Lease: l.id, Token: last}, func() error { return l.Lease.Release(ctx, last) })
 }
 
-// free records as r what do answers.
+// free records the answer of do in r.
 func (l *lease) free(r history.Record, do func() error) error {
 	r.Valid = l.backend.validUntil(l.Lease) // members of a quorum may have answered since its last renewal
 	r = l.backend.out.Begin(r)
@@ -188,14 +187,14 @@ func (l *lease) free(r history.Record, do func() error) error {
 	return err
 }
 
-// ttl returns d as the server is told it.
+// ttl returns d in the form that the server gets.
 func ttl(d time.Duration) int64 { return int64(d.Truncate(time.Millisecond)) }
 
-// reading is how long the readings of two clocks may be apart.
+// reading is the longest time between the readings of two clocks.
 const reading = 100 * time.Microsecond
 
-// validUntil returns the deadline of l on the clock of histories, or a little
-// before: the readings of two clocks are tried until they are close.
+// validUntil returns the deadline of l on the clock of histories, or a time a little
+// before. It reads the two clocks again until the readings are close together.
 func (b *witness) validUntil(l driver.Lease) int64 {
 	for {
 		before := b.out.Now()
@@ -206,7 +205,7 @@ func (b *witness) validUntil(l driver.Lease) int64 {
 	}
 }
 
-// outcome says of a backend's error what is known of the effect.
+// outcome says what is known of the effect of a call with this error.
 func outcome(err error) history.Outcome {
 	var held *driver.HeldError
 	switch {

@@ -21,14 +21,13 @@ import (
 )
 
 const (
-	// Env holds the Config, as JSON, in the environment of a process that is to
-	// be a client.
+	// Env is the environment variable with the Config, as JSON, of a client process.
 	Env = "LOCKGEN_SOAK_CLIENT"
 
 	historyFD = 3 // where the records go: a pipe outlives the process that wrote to it
 )
 
-// Config is what a client needs to know.
+// Config configures a client.
 type Config struct {
 	Proc        int
 	Addr        string // of the Redis, or of the proxy before it
@@ -47,8 +46,8 @@ type Config struct {
 	Calm        bool          // no faults will come: the watchdog has no excuse, and is tried more
 }
 
-// MainIfClient makes the process a client, if its environment says so, and does
-// not return then. It comes first in main, and in TestMain.
+// MainIfClient runs the process as a client if its environment says so. Then it does not
+// return. Call it first in main and in TestMain.
 func MainIfClient() {
 	text := os.Getenv(Env)
 	if text == "" {
@@ -67,8 +66,8 @@ func MainIfClient() {
 	os.Exit(0)
 }
 
-// Run is the life of an OS process that is a client: it works until in has a line or
-// ends, then drains, closes its Locker and looks for what was left behind.
+// Run runs a client as a process. It works until in has a line or ends. Then it drains,
+// closes its Locker and checks that nothing is left behind.
 func Run(cfg Config, out *history.Writer, in io.Reader) error {
 	redisClient := redis.NewClient(&redis.Options{
 		Addr: cfg.Addr, ReadTimeout: cfg.ReadTimeout, WriteTimeout: cfg.ReadTimeout,
@@ -100,7 +99,7 @@ func Run(cfg Config, out *history.Writer, in io.Reader) error {
 	return out.Err()
 }
 
-// lateness notes when the machine had no time for this process.
+// lateness records when the machine did not run this process.
 func lateness(out *history.Writer, stop <-chan struct{}) {
 	const step = 10 * time.Millisecond
 	for {
@@ -116,8 +115,8 @@ func lateness(out *history.Writer, stop <-chan struct{}) {
 	}
 }
 
-// hog keeps all connections of the caller's client busy, as business traffic may:
-// what the locks need must not wait for them.
+// hog keeps all connections of the caller's client busy, as business traffic may. Locks
+// must not wait for these connections.
 func hog(c *redis.Client, stop <-chan struct{}, running *sync.WaitGroup) {
 	ctx, cancel := context.WithCancel(context.Background())
 	running.Go(func() {

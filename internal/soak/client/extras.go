@@ -14,7 +14,7 @@ import (
 	"github.com/lockgen/lockgen/internal/soak/history"
 )
 
-// Extras are what some calls ask for beside a kind of lock.
+// Extras are further options of calls, beside the kind of lock.
 type Extras struct {
 	Queue     bool // that only so many wait for the key
 	Delay     bool // that the lock stay closed for a while if it is lost
@@ -24,13 +24,13 @@ type Extras struct {
 // Names are the names of Kinds and of the Extras.
 func Names() []string { return append(Kinds(), "queue", "delay", "condition") }
 
-// DrawExtras draws some, and that which is called only.
+// DrawExtras draws some Extras. It always draws the one named only.
 func DrawExtras(rng *rand.Rand, only string) Extras {
 	draw := func(name string) bool { return rng.IntN(4) == 0 || name == only }
 	return Extras{Queue: draw("queue"), Delay: draw("delay"), Condition: draw("condition")}
 }
 
-// ask returns p with what a call asks for beside it. nested says that it holds a lock already.
+// ask returns p with the Extras of a call. nested says that the call holds a lock already.
 func (x Extras) ask(w *worker, p *lock.Policy, nested bool, keys int) *lock.Policy {
 	if keys > 1 || x == (Extras{}) {
 		return p
@@ -45,7 +45,7 @@ func (x Extras) ask(w *worker, p *lock.Policy, nested bool, keys int) *lock.Poli
 	return &more
 }
 
-// asked is in a context the number of the hold that a call is for.
+// asked is the context key for the number of the hold of a call.
 type asked struct{}
 
 // holdOf returns that number, or 0.
@@ -89,8 +89,8 @@ func (w *worker) condition() {
 	}, key)
 }
 
-// lateCall has two wait, and calls one at about the time at which the first gives up: then it is
-// the other that hears it.
+// lateCall lets two calls wait. It signals one when the first is about to give up. Then the other
+// one must get the signal.
 func (w *worker) lateCall(p *lock.Policy, key string) {
 	d := w.between(5*time.Millisecond, 40*time.Millisecond)
 	var waiting sync.WaitGroup
@@ -114,7 +114,7 @@ func (g *guard) call(op history.Op, call func(*lock.Cond, context.Context) error
 	g.out.End(r)
 }
 
-// await waits for d to be called. The hold is another one then.
+// await waits until d is called. After that the hold is another one.
 func (g *guard) await(d time.Duration) {
 	before := g.grants[0]
 	again := before

@@ -8,7 +8,7 @@ import (
 	"github.com/lockgen/lockgen/internal/soak/history"
 )
 
-// kindedBackend is a backend that has all kinds of lock, and can keep a mutex idle.
+// kindedBackend is a backend with all kinds of locks that can keep an idle mutex.
 type kindedBackend interface {
 	driver.Kinded
 	driver.Caller
@@ -16,19 +16,19 @@ type kindedBackend interface {
 	driver.Recaller
 }
 
-// kindedWitness is a witness of a backend that has all kinds of lock.
+// kindedWitness is a witness of a backend with all kinds of locks.
 type kindedWitness struct {
 	*witness
 	kindedBackend
 }
 
-// sharedKindedWitness is one that counts its Lockers as well.
+// sharedKindedWitness is a kindedWitness of a backend that counts its Lockers.
 type sharedKindedWitness struct {
 	*kindedWitness
 	driver.Shared
 }
 
-// kindedLease is the lease of a lock that is no mutex.
+// kindedLease is the lease of a lock other than a mutex.
 type kindedLease struct{ *lease }
 
 // Downgrade implements [driver.Downgrader].

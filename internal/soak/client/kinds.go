@@ -22,11 +22,11 @@ type LockKind struct {
 	Permits int    // of "permits"
 }
 
-// Kinds are the kinds of lock beside the mutex. A read-write lock is one.
+// Kinds are the kinds of locks other than the mutex. A read-write lock is one kind.
 func Kinds() []string { return []string{"read-write", "fair", "permits", "once"} }
 
-// DrawKinds draws one or two kinds, with a key each whose name begins with prefix, or those
-// of them that are called only, if that is a kind.
+// DrawKinds draws one or two kinds, each with a key that begins with prefix. If only is a kind, it
+// draws only that kind.
 func DrawKinds(rng *rand.Rand, prefix, only string) (some []LockKind) {
 	all := Kinds()
 	if !slices.Contains(all, only) {
@@ -64,7 +64,7 @@ func kindOf(p *lock.Policy) string {
 	return ""
 }
 
-// kinds takes a lock that is no mutex, in one of the ways in which a mutex is taken.
+// kinds takes a lock other than a mutex, in one of the ways in which a mutex is taken.
 func (w *worker) kinds() {
 	k := w.cfg.LockKinds[w.rng.IntN(len(w.cfg.LockKinds))]
 	p := w.policy()
@@ -91,7 +91,7 @@ func (w *worker) kinds() {
 	_ = w.do(ctx, p, func(g *guard) { g.kinded(p, d) }, k.Key)
 }
 
-// setKind has p ask for k, and draws what else there is to say about it.
+// setKind makes p ask for k, and draws its other options.
 func (w *worker) setKind(p *lock.Policy, k LockKind) {
 	switch k.Kind {
 	case "read-write":
@@ -112,7 +112,7 @@ func (w *worker) setKind(p *lock.Policy, k LockKind) {
 // tickEvery is the time between two ticks.
 const tickEvery = 100 * time.Millisecond
 
-// kinded works under a lock that is no mutex.
+// kinded works under a lock other than a mutex.
 func (g *guard) kinded(p *lock.Policy, d time.Duration) {
 	g.section(d)
 	switch n := g.rng.IntN(4); {
@@ -128,7 +128,7 @@ func (g *guard) kinded(p *lock.Policy, d time.Duration) {
 	}
 }
 
-// leave leaves the write side, and reads for a while.
+// leave downgrades from the write side, and reads for a while.
 func (g *guard) leave(d time.Duration) {
 	grant := g.grants[0]
 	r := g.out.Begin(history.Record{Op: history.Leave, Key: grant.Key, Hold: grant.Hold, Outcome: history.OK})
@@ -145,7 +145,7 @@ func (g *guard) leave(d time.Duration) {
 	}
 }
 
-// nestedRead takes the read side of what it holds whole.
+// nestedRead takes the read side of a lock whose write side it holds.
 func (g *guard) nestedRead(p *lock.Policy) {
 	inner := *p
 	inner.Read, inner.Write, inner.Try, inner.Wait = true, false, false, time.Second
@@ -156,7 +156,7 @@ func (g *guard) nestedRead(p *lock.Policy) {
 	}
 }
 
-// upgrade asks for the write side under the read side: an error at once.
+// upgrade asks for the write side under the read side, which must fail at once.
 func (g *guard) upgrade(p *lock.Policy) {
 	inner := *p
 	inner.Read, inner.Write, inner.Try, inner.Wait = false, true, false, time.Second
@@ -173,7 +173,7 @@ func (g *guard) mayWrite() bool {
 	return kind != driver.Read.String() && kind != driver.Permits.String()
 }
 
-// Probe takes the lock once, as a newcomer does: a mutex if it has no kind.
+// Probe takes the lock once, as a new process does. Without a kind it is a mutex.
 func (k LockKind) Probe(ctx context.Context, l *lock.Locker) error {
 	p, tick := &lock.Policy{TTL: time.Second}, ""
 	switch k.Kind {

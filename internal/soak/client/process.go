@@ -15,33 +15,33 @@ import (
 )
 
 const (
-	// drainLimit is how long the last waiters may take once all is healed: their
-	// locks run out, and processes that died in a queue are waited for.
+	// drainLimit is how long the last waiters may take after the healing: leases must end,
+	// and the turns of processes that died in a queue must pass.
 	drainLimit = 6 * time.Second
 	closeLimit = 3 * time.Second
 )
 
-// Backend is what a process locks at.
+// Backend is the backend of a process.
 type Backend interface {
 	driver.Backend
 	driver.BatchRenewer
 	driver.Notifier
 }
 
-// Register is one worker's way to the fenced resource that the locks guard.
+// Register is the access of one worker to the fenced resource that the locks guard.
 type Register interface {
 	// Write asks for one write and returns whether it was accepted.
 	Write(history.Attempt) (accepted bool, err error)
 	Close()
 }
 
-// World is what a process stands in.
+// World is the environment of a process.
 type World struct {
 	Backend  Backend
 	Register func() (Register, error) // called once for each worker
 	Out      *history.Writer
-	// Gate returns when the process runs, or is nil: a simulation stops in it the
-	// goroutines of a process that it pauses.
+	// Gate returns when the process runs. A simulation uses it to stop the goroutines of a
+	// process that it pauses. It may be nil.
 	Gate func()
 }
 
@@ -52,7 +52,7 @@ type Process struct {
 	working sync.WaitGroup
 }
 
-// process is what the workers of a Process share.
+// process has what the workers of a Process share.
 type process struct {
 	cfg    Config
 	out    *history.Writer
@@ -85,8 +85,8 @@ func Start(cfg Config, w World) (*Process, error) {
 	return p, nil
 }
 
-// Drain has the workers finish and closes the Locker. It returns the record of that:
-// one without an end if the workers did not finish in 6 s, and then nothing is closed.
+// Drain lets the workers finish, and closes the Locker. It returns the record of that. If the
+// workers do not finish in 6 s, the record has no end, and nothing is closed.
 func (p *Process) Drain() history.Record {
 	p.stopWorkers()
 	closed := history.Record{Op: history.Closed, Call: p.out.Now(), Outcome: history.OK}
@@ -103,8 +103,8 @@ func (p *Process) Drain() history.Record {
 	return closed
 }
 
-// CloseWithin closes the Locker while the workers use it, and gives it limit for that.
-// The workers end. The record of it fails if the time was too short.
+// CloseWithin closes the Locker within limit, while the workers use it. The workers end. If the
+// time was too short, the record says so.
 func (p *Process) CloseWithin(limit time.Duration) history.Record {
 	p.stopWorkers()
 	closed := history.Record{Op: history.Closed, Call: p.out.Now(), Outcome: history.OK}
@@ -118,7 +118,7 @@ func (p *Process) CloseWithin(limit time.Duration) history.Record {
 	return closed
 }
 
-// Abandon ends the goroutines of a process that was killed: no one hears of it.
+// Abandon ends the goroutines of a process that was killed, without any record.
 func (p *Process) Abandon() {
 	p.stopWorkers()
 	ctx, cancel := context.WithCancel(context.Background())

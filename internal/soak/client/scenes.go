@@ -77,8 +77,8 @@ func (w *worker) do(ctx context.Context, p *lock.Policy, section func(*guard), k
 	return nil
 }
 
-// wait queues for a bounded time. In whole grains the wait often ends at the instant at
-// which the lock is handed on.
+// wait queues for a bounded time. The time is in whole grains, so the wait often ends at the
+// same instant at which the lock is handed on.
 func (w *worker) wait() {
 	p := w.policy()
 	p.Wait = w.between(20*time.Millisecond, 1200*time.Millisecond)
@@ -96,13 +96,13 @@ func (w *worker) try() {
 	_ = w.do(context.Background(), p, func(g *guard) { g.section(d) }, w.key())
 }
 
-// patient waits for as long as it takes: it must get the lock in the end.
+// patient waits without a bound. It must get the lock in the end.
 func (w *worker) patient() {
 	d := w.brief()
 	_ = w.do(context.Background(), w.policy(), func(g *guard) { g.section(d) }, w.key())
 }
 
-// doomed is cancelled at some moment: waiting, sending, inside, or releasing.
+// doomed is cancelled at a random moment: while it waits, sends, is inside, or releases.
 func (w *worker) doomed() {
 	// From microseconds to 150 ms, as many below as above a millisecond.
 	after := time.Duration(math.Exp(w.rng.Float64()*math.Log(150e3))) * time.Microsecond
@@ -152,8 +152,8 @@ func (w *worker) deeper(ctx context.Context, g *guard, p *lock.Policy, key strin
 	w.deeper(inner, g, p, key, depth-1)
 }
 
-// brink has callers wait for a lock that is released at the instant at which their waits
-// end.
+// brink lets callers wait for a lock that is released at the same instant at which their
+// waits end.
 func (w *worker) brink() {
 	p := w.policy()
 	p.Wait = time.Second
@@ -173,7 +173,7 @@ func (w *worker) brink() {
 	waiting.Wait()
 }
 
-// siblings re-enter from several goroutines on one context: one at a time.
+// siblings re-enter from several goroutines with one context. Only one may be inside at a time.
 func (w *worker) siblings() {
 	p := w.policy()
 	p.Reentrant = true
@@ -202,8 +202,8 @@ func (w *worker) siblings() {
 	}, key)
 }
 
-// nested takes a second lock inside the first, in either order: what would be a
-// deadlock ends with the wait.
+// nested takes a second lock inside the first, in either order. A deadlock ends with the
+// bounded wait.
 func (w *worker) nested() {
 	p := w.policy()
 	p.Wait = w.between(20*time.Millisecond, 400*time.Millisecond)
@@ -237,7 +237,7 @@ func (w *worker) several() {
 	_ = w.do(context.Background(), p, func(g *guard) { g.section(d) }, keys...)
 }
 
-// deadlock nests without saying reentrant: an error at once.
+// deadlock nests without reentrant, which must fail at once.
 func (w *worker) deadlock() {
 	p := w.policy()
 	p.Wait = time.Second
@@ -251,7 +251,7 @@ func (w *worker) deadlock() {
 	}, key)
 }
 
-// invalid asks for what can't be: nothing is sent, nothing acquired.
+// invalid asks for something impossible: nothing may be sent or acquired.
 func (w *worker) invalid() {
 	ttls := []time.Duration{-time.Millisecond, 1, 999 * time.Microsecond, -1 << 63}
 	p := &lock.Policy{TTL: ttls[w.rng.IntN(len(ttls))], Try: true}

@@ -20,8 +20,8 @@ func (w *worker) brief() time.Duration {
 	return w.between(0, 8*time.Millisecond)
 }
 
-// section works under the lock for d, or until its context ends, by the rules:
-// Check before each effect, and the token with it.
+// section works under the lock for d, or until its context ends. As users should, it calls
+// Check before each write, and writes with the token.
 func (g *guard) section(d time.Duration) {
 	end := time.Now().Add(d)
 	for {
@@ -65,7 +65,7 @@ func (g *guard) check() bool {
 	return err == nil
 }
 
-// write is one effect on the fenced register.
+// write does one write to the fenced register.
 func (g *guard) write(grant history.Record) {
 	token, ok := lock.TokenOf(g.ctx, grant.Key)
 	if !ok { // lost between Check and here, or not: TokenOf does not say; the register will

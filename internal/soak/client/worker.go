@@ -14,7 +14,7 @@ import (
 	"github.com/lockgen/lockgen/internal/soak/history"
 )
 
-// worker is one goroutine that plays one scene after the other.
+// worker is one goroutine that plays one scene after another.
 type worker struct {
 	*process
 	rng   *rand.Rand
@@ -43,14 +43,14 @@ func (w *worker) draining() bool {
 	}
 }
 
-// broken notes that the runtime broke a promise of its API.
+// broken records that the runtime broke a guarantee of its API.
 func (w *worker) broken(key, format string, args ...any) {
 	w.out.End(history.Record{Op: history.Broken, Key: key, Call: w.out.Now(), Note: fmt.Sprintf(format, args...)})
 }
 
 func (w *worker) key() string { return w.cfg.Keys[w.rng.IntN(len(w.cfg.Keys))] }
 
-// policy is an exclusive lock with one of two ttl: the same key is locked with both.
+// policy returns a policy of a mutex with one of two ttls. The same key is locked with both.
 func (w *worker) policy() *lock.Policy {
 	p := &lock.Policy{Method: "Soak." + *w.doing.Load(), TTL: w.cfg.TTL}
 	if w.rng.IntN(3) == 0 {
@@ -59,7 +59,7 @@ func (w *worker) policy() *lock.Policy {
 	return p
 }
 
-// between draws a time, in whole grains.
+// between draws a time in whole grains.
 func (w *worker) between(least, most time.Duration) time.Duration {
 	d := least + time.Duration(w.rng.Int64N(int64(most-least)+1))
 	if g := w.cfg.Grain; g > 0 {
@@ -68,12 +68,12 @@ func (w *worker) between(least, most time.Duration) time.Duration {
 	return d
 }
 
-// stickyTime draws one of few, or a lease that is kept would be of use to nobody.
+// stickyTime draws one of a few times. With many different ones a kept lease would be of no use.
 func (w *worker) stickyTime() time.Duration {
 	return []time.Duration{w.cfg.TTL / 4, w.cfg.TTL, 3 * w.cfg.TTL}[w.rng.IntN(3)]
 }
 
-// guard is what a worker holds: one lock, or several taken together.
+// guard is the hold of a worker: one lock, or several taken together.
 type guard struct {
 	*worker
 	caller context.Context // under which the locks were taken
@@ -131,7 +131,7 @@ func (w *worker) acquire(ctx context.Context, outer *guard, p *lock.Policy, keys
 		w.out.End(*r)
 	}
 	if err != nil {
-		// Where the server can't be reached, failures would follow without a pause.
+		// If the server can't be reached, failures would follow without a pause.
 		time.Sleep(w.between(0, 4*time.Millisecond))
 		return nil, err
 	}
@@ -146,8 +146,8 @@ func requests(p *lock.Policy, keys []string) []lock.Request {
 	return reqs
 }
 
-// failure says what is known after an acquire failed, and checks that the error
-// says it too. Inside of another lock, that one's loss may be why.
+// failure says what is known after an acquire failed, and checks that the error says the
+// same. Inside of another lock the reason may be the loss of that lock.
 func (w *worker) failure(key string, err error, nested bool) history.Outcome {
 	switch {
 	case nested && errors.Is(err, lock.ErrLost):
@@ -167,7 +167,7 @@ func (w *worker) failure(key string, err error, nested bool) history.Outcome {
 	return history.Fail
 }
 
-// release ends the hold, in a defer, with the address of the section's error.
+// release ends the hold. It is deferred with the address of the section's error.
 func (g *guard) release(errp *error) {
 	var records []history.Record
 	for _, grant := range g.grants {
@@ -185,7 +185,7 @@ func (g *guard) release(errp *error) {
 	g.afterwards()
 }
 
-// afterwards checks that the section's context owns nothing any more.
+// afterwards checks that the section's context owns no lock any more.
 func (g *guard) afterwards() {
 	key := g.grants[0].Key
 	if err := lock.Check(g.ctx); !errors.Is(err, lock.ErrLost) {
