@@ -77,12 +77,12 @@ func start(t testing.TB, f format, upstream string) *Proxy {
 	return p
 }
 
-// Addr is the address for clients to dial.
+// Addr returns the address for clients to dial.
 func (p *Proxy) Addr() string { return p.addr }
 
-// Swallow lets the next n requests that match through and loses their replies:
-// each such reply closes its connection, after the replies before it were passed
-// on. The channel is closed when n replies were lost.
+// Swallow passes on the next n requests that match, and loses their replies. Each lost reply
+// closes its connection, after the replies before it were passed on. The channel is closed when
+// n replies were lost.
 func (p *Proxy) Swallow(n int, match Match) <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -91,8 +91,8 @@ func (p *Proxy) Swallow(n int, match Match) <-chan struct{} {
 	return s.done
 }
 
-// Late holds back the next request that matches, and all behind it on its
-// connection, until Deliver. The client may give up and close meanwhile.
+// Late holds back the next request that matches, and all requests after it on its connection,
+// until Deliver. The client may close its connection in the meantime.
 func (p *Proxy) Late(match Match) *Held {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -107,7 +107,7 @@ func (p *Proxy) Late(match Match) *Held {
 	return h
 }
 
-// Delay makes all that goes in dir from now on take d longer.
+// Delay makes all data in the direction dir d late from now on.
 func (p *Proxy) Delay(dir Direction, d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -118,9 +118,9 @@ func (p *Proxy) Delay(dir Direction, d time.Duration) {
 	}
 }
 
-// Hole drops all that goes in dir, without a word; connections stay open and new
-// ones are accepted. A connection that lost bytes to it is out of step for good,
-// as after a real hole that TCP gave up on: clients should have timed out.
+// Hole drops all data in the direction dir without an error: connections stay open, and new
+// ones are accepted. A connection that lost bytes can't be used any more. Its client should
+// have timed out, as over a real network.
 func (p *Proxy) Hole(dir Direction) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -144,8 +144,7 @@ func (p *Proxy) Reset() {
 	}
 }
 
-// Refuse makes new connections fail as if no server were there. Those that exist
-// stay.
+// Refuse makes new connections fail as if there were no server. Existing connections stay.
 func (p *Proxy) Refuse() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -186,8 +185,8 @@ func (p *Proxy) serve(listener net.Listener) {
 	}
 }
 
-// join makes a link of two connections, unless the proxy began to refuse while
-// the server was dialled.
+// join makes a link of two connections, unless the proxy began to refuse connections in the
+// meantime.
 func (p *Proxy) join(listener net.Listener, client, server *net.TCPConn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -205,7 +204,7 @@ func (p *Proxy) join(listener net.Listener, client, server *net.TCPConn) {
 	})
 }
 
-// Count returns how many requests named name came since the start or the last
+// Count returns how many requests with this name have come since the start or the last
 // ResetCounts.
 func (p *Proxy) Count(name string) int {
 	p.mu.Lock()
@@ -220,7 +219,7 @@ func (p *Proxy) Counts() map[string]int {
 	return maps.Clone(p.counts)
 }
 
-// ResetCounts starts counting at nought again.
+// ResetCounts sets all counts to 0.
 func (p *Proxy) ResetCounts() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

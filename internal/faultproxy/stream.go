@@ -10,8 +10,8 @@ import (
 	"github.com/lockgen/lockgen/internal/testserver"
 )
 
-// Stream is a [Proxy] for protocols that it does not know, HTTP/2 among them: it
-// holds bytes up and cuts connections, and can't tell one request from the next.
+// Stream is like [Proxy], for unknown protocols such as HTTP/2. It delays bytes and cuts
+// connections, but does not know where a request begins or ends.
 type Stream struct {
 	t        testing.TB
 	upstream string
@@ -47,18 +47,18 @@ func NewStream(t testing.TB, upstream string) *Stream {
 	return s
 }
 
-// Addr is the address for clients to dial.
+// Addr returns the address for clients to dial.
 func (s *Stream) Addr() string { return s.addr }
 
-// Hole holds up all that goes in dir, until Heal; connections stay open and new ones
-// are accepted. As over TCP nothing is lost: it arrives late.
+// Hole holds back all data in the direction dir until Heal. Connections stay open, and new ones
+// are accepted. As over TCP nothing is lost, but arrives late.
 func (s *Stream) Hole(dir Direction) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.hole |= dir
 }
 
-// Delay makes all that goes in dir from now on take d longer.
+// Delay makes all data in the direction dir d late from now on.
 func (s *Stream) Delay(dir Direction, d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,8 +89,7 @@ func (s *Stream) Reset() {
 	}
 }
 
-// Refuse makes new connections fail as if no server were there. Those that exist
-// stay.
+// Refuse makes new connections fail as if there were no server. Existing connections stay.
 func (s *Stream) Refuse() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,7 +180,7 @@ func (s *Stream) pass(from, to *net.TCPConn, dir Direction) {
 	writer.Wait()
 }
 
-// throughHole returns when there is no hole in dir.
+// throughHole waits until there is no hole in the direction dir.
 func (s *Stream) throughHole(dir Direction) {
 	for {
 		s.mu.Lock()

@@ -19,9 +19,9 @@ const (
 )
 
 // Meter sleeps for 5 ms again and again, and notes when that took longer. On Linux it also
-// notes how long each thread waits for a CPU, of this process and of the servers that it has
-// started: one thread may wait while the meter's own does not. A thread that has no part in what
-// is measured counts too. It is safe for concurrent use.
+// notes how long each thread of this process and of its servers waits for a CPU, because a
+// thread may wait while the meter's own does not. Threads that have nothing to do with the
+// measured call count too. Meter is safe for concurrent use.
 type Meter struct {
 	end     chan struct{}
 	done    sync.WaitGroup
@@ -57,8 +57,8 @@ func (m *Meter) Stop() {
 	m.done.Wait()
 }
 
-// Since returns what a time that was measured since begin may be too long by:
-// nothing, on a machine that has time.
+// Since returns by how much a time measured since begin may be too long. On an idle machine that
+// is nothing.
 func (m *Meter) Since(begin time.Time) time.Duration {
 	m.askThreads()
 	m.mu.Lock()
@@ -83,7 +83,7 @@ func (m *Meter) Since(begin time.Time) time.Duration {
 	return max(4*worst, all, min(2*longest, most))
 }
 
-// askThreads notes what the threads have waited since it was called last.
+// askThreads notes how long the threads have waited since the last call.
 func (m *Meter) askThreads() {
 	m.asking.Lock()
 	defer m.asking.Unlock()
@@ -108,7 +108,7 @@ func threadWaits() map[string]time.Duration {
 	return waits
 }
 
-// addWaits adds the threads in the folder, and those of the processes that they have started.
+// addWaits adds the threads in the folder, and those of processes that they have started.
 func addWaits(waits map[string]time.Duration, folder string) {
 	tasks, _ := os.ReadDir(folder)
 	for _, task := range tasks {
@@ -125,8 +125,8 @@ func addWaits(waits map[string]time.Duration, folder string) {
 	}
 }
 
-// sleep notes each sleep that took too long. It counts from one awakening to the next, so that no
-// stop of the process falls between two sleeps.
+// sleep notes each sleep that took too long. It measures from one awakening to the next, so it also
+// sees a stop of the process between two sleeps.
 func (m *Meter) sleep() {
 	timer := time.NewTimer(step)
 	defer timer.Stop()
@@ -160,13 +160,13 @@ func (m *Meter) ask() {
 	}
 }
 
-// M runs the tests of a package beside a meter, which ends before goleak looks.
+// M runs the tests of a package with a meter, which stops before goleak checks.
 type M struct {
 	*testing.M
 	Meter *Meter // started
 }
 
-// Run implements what goleak.VerifyTestMain asks for.
+// Run implements goleak.TestingM.
 func (m M) Run() int {
 	defer m.Meter.Stop()
 	return m.M.Run()

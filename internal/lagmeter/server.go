@@ -11,8 +11,8 @@ const (
 	quick = 20 * time.Millisecond  // an answer that takes no more than that above the quickest is no lapse
 )
 
-// Server notes how long the answers of a server take, which a [Meter] knows nothing of: that is
-// another process, with a disk. Its methods are safe for concurrent use.
+// Server notes how long the answers of a server take. A [Meter] can't measure that, because a server
+// is another process and may wait for a disk. Its methods are safe for concurrent use.
 type Server struct {
 	cancel context.CancelFunc
 	done   sync.WaitGroup
@@ -23,8 +23,8 @@ type Server struct {
 	lapses []lapse       // by the whole time that each answer took
 }
 
-// Watch returns a Server that calls ask until Stop. ask puts one question to the server, and
-// returns once that has answered.
+// Watch returns a Server that calls ask until Stop. ask sends one request to the server, and
+// returns when the server has answered.
 func Watch(ask func(context.Context)) *Server {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Server{cancel: cancel}
@@ -38,8 +38,8 @@ func (s *Server) Stop() {
 	s.done.Wait()
 }
 
-// Since returns what a time that was measured since begin may be too long by: nothing, with a
-// server that answers as quickly as it ever did. A nil Server is one.
+// Since returns by how much a time measured since begin may be too long. That is nothing if the
+// server answers as quickly as ever, or if the Server is nil.
 func (s *Server) Since(begin time.Time) (all time.Duration) {
 	if s == nil {
 		return 0
@@ -80,14 +80,14 @@ func (s *Server) run(ctx context.Context, ask func(context.Context)) {
 	}
 }
 
-// question notes that one is under way since then.
+// question notes that a request was sent at this time.
 func (s *Server) question(asked time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked = asked
 }
 
-// answer notes that one took so long.
+// answer notes how long a request took.
 func (s *Server) answer(took time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// Memory checks what open returns, over members in this process's memory.
+// Memory checks the Backend that open returns, over members in memory.
 func Memory(t *testing.T, name string, open func() driver.Backend) {
 	backendtest.Run(t, backendtest.Harness{
 		Name: name + " over memory", Open: func(testing.TB) driver.Backend { return open() },
@@ -25,8 +25,8 @@ func Memory(t *testing.T, name string, open func() driver.Backend) {
 	})
 }
 
-// Redis checks what open returns, over so many Redis at the addresses that it is given. Ready is
-// called before, with what open returns.
+// Redis checks the Backend that open returns for the addresses of several Redis. It first calls
+// ready with that Backend.
 func Redis(t *testing.T, name string, servers int, open func(addrs []string) driver.Backend, ready func(driver.Backend)) {
 	var addrs []string
 	for range servers {
@@ -48,7 +48,7 @@ func Redis(t *testing.T, name string, servers int, open func(addrs []string) dri
 	backendtest.Run(t, h)
 }
 
-// StormTTL is the longest lease of a storm, which takes leases of 250 ms, and twice that.
+// StormTTL is the longest lease of a storm. A storm takes leases of 250 ms and 500 ms.
 const StormTTL = 700 * time.Millisecond
 
 // Storm has Lockers take locks at random by what open returns, while strike strikes the Redis that
@@ -83,12 +83,13 @@ func Storm(t *testing.T, name string, open func(well bool) driver.Backend, key f
 	backendtest.Run(t, h)
 }
 
-// redis is what both rows over Redis have.
+// redis has what both rows over Redis share.
 func redis(name string) backendtest.Harness {
 	return backendtest.Harness{Name: name, Slack: 50 * time.Millisecond, MaxKey: 1024, Cannot: cannot(nil)}
 }
 
-// cannot is what no Backend that is made of several can, and what this one can't beside.
+// cannot returns the abilities that every Backend made of several lacks, and those that this one
+// also lacks.
 func cannot(beside map[backendtest.Ability]string) map[backendtest.Ability]string {
 	all := backendtest.MutexesOnly("members agree about mutexes only")
 	for _, ability := range []backendtest.Ability{backendtest.Removal, backendtest.Conflict, backendtest.Inspection} {

@@ -20,8 +20,8 @@ import (
 	"github.com/lockgen/lockgen/internal/soak/history"
 )
 
-// Play plays the plan in a bubble of its own and returns what came of it. It must not
-// run beside another.
+// Play plays the plan in a bubble of its own, and returns the result. Only one Play may run at a
+// time.
 func Play(t *testing.T, p *Plan) (r *Result) {
 	collect()
 	defer time.AfterFunc(hung, func() { panicHung(p.Seed) }).Stop()
@@ -40,9 +40,9 @@ func Play(t *testing.T, p *Plan) (r *Result) {
 	return r
 }
 
-// collect collects garbage between two episodes: a collection within one would disturb
-// the order of its goroutines. Twice, because what a pool keeps, as timers, may not go
-// from one bubble to the next.
+// collect collects garbage between two episodes, because a collection within an episode would
+// change the order of its goroutines. It does so twice, to empty pools: their contents, such as
+// timers, must not go from one bubble to the next.
 func collect() {
 	runtime.GC()
 	runtime.GC()
@@ -62,7 +62,7 @@ type Options struct {
 	Out io.Writer `json:"-"`
 }
 
-// Check says what of o can't be done.
+// Check returns an error if o is invalid.
 func (o *Options) Check() error {
 	c := o.Choice
 	switch {
@@ -78,7 +78,7 @@ func (o *Options) Check() error {
 	return checkKinds(c.Kinds)
 }
 
-// Summary is what came of a run.
+// Summary has the results of a run.
 type Summary struct {
 	First                                  uint64 // seed
 	Episodes, Violations, Sections, Faults int
@@ -156,9 +156,9 @@ func (s *Summary) add(r *Result) {
 	}
 }
 
-// warmUpProcess plays episodes on each engine, with each kind of lock, for what a program does once only, in
-// whichever episode comes first: what libraries make at their first use draws from the
-// chance of the bubble.
+// warmUpProcess plays episodes on each engine with each kind of lock. Libraries do some work only at their
+// first use, and that draws from the random source of the bubble. So the first episode would differ
+// from later ones.
 func warmUpProcess(t *testing.T) {
 	for _, e := range engines {
 		Play(t, NewPlan(0, Choice{Engine: e.name}))
@@ -170,15 +170,15 @@ func warmUpProcess(t *testing.T) {
 	}
 }
 
-// hung is how long an episode may take of real time. Virtual time ends what waits for
-// something that does not come; this is for what does not let virtual time pass.
+// hung is how long an episode may take in real time. A wait in virtual time always ends; hung is
+// for code that does not let virtual time pass.
 const hung = 2 * time.Minute
 
 func panicHung(seed uint64) {
 	panic(fmt.Sprintf("sim: seed %d lets no virtual time pass: a goroutine runs on, or waits for a mutex whose owner waits\n%s", seed, stacks()))
 }
 
-// line is the episode on one line.
+// line describes the episode on one line.
 func (r *Result) line() string {
 	verdict := "ok"
 	if len(r.Violations) > 0 {
@@ -188,7 +188,7 @@ func (r *Result) line() string {
 	return fmt.Sprintf("seed %d hash %016x sections %d faults %d %s", r.Plan.Seed, r.Hash, r.Sections, len(r.Plan.Faults), verdict)
 }
 
-// save writes the history, a JSON value a line, in the order of its happening.
+// save writes the history in order, with one JSON value per line.
 func (r *Result) save(folder string) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil || r.History == nil {
 		return err
@@ -204,7 +204,7 @@ func (r *Result) save(folder string) error {
 	return os.WriteFile(filepath.Join(folder, fmt.Sprintf("seed-%d.jsonl", r.Plan.Seed)), text.Bytes(), 0o644)
 }
 
-// explain tells what is known of a failure.
+// explain describes a failure.
 func (r *Result) explain(out io.Writer) {
 	fmt.Fprintf(out, "  plan: %v\n", r.Plan)
 	for i, v := range r.Violations {

@@ -77,7 +77,7 @@ func (s *setup) String() string {
 	return fmt.Sprintf("%d servers, %d of etcd, clocks ahead by %v, away %v, which hang: %t", s.servers, s.etcd, s.ahead, s.away, s.hang)
 }
 
-// setUp makes s what the plan's setup says.
+// setUp sets s up as the plan says.
 func (s *several) setUp(p *setup) {
 	if p == nil {
 		return
@@ -111,5 +111,5 @@ func setBack(e *episode, f Fault, r *history.Fault) {
 	e.server(f).Jump(-d)
 }
 
-// onlyVaried says of a fault that vary alone draws it.
+// onlyVaried reports whether only vary draws a fault.
 func onlyVaried(string) bool { return false }

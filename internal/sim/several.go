@@ -18,11 +18,11 @@ import (
 	"github.com/lockgen/lockgen/internal/sim/vnet"
 )
 
-// longestTTL is above every lease of an episode with several servers, with the time that is
-// added for handing it on.
+// longestTTL is longer than every lease of an episode with several servers, with the tenure that is
+// added to it.
 const longestTTL = 1200 * time.Millisecond
 
-// several are Redis servers that one Backend is made of. A fault strikes the one that it names.
+// several has the Redis servers of one Backend. A fault strikes the server that it names.
 type several struct {
 	servers []*Redis
 	etcd    []modelled                       // that a quorum has beside them
@@ -55,7 +55,7 @@ func newSeveral(n int) *several {
 	return s
 }
 
-// easy makes a plan cost about as much work with several servers as others cost with one.
+// easy makes a plan with several servers about as much work as a plan with one.
 func (p *Plan) easy() {
 	p.TTL, p.Latency, p.Grain = 400*time.Millisecond, max(p.Latency, time.Millisecond), time.Millisecond
 	p.Workers = min(p.Workers, 2)
@@ -64,8 +64,8 @@ func (p *Plan) easy() {
 	}
 }
 
-// long makes a plan, and some holds of it, last as long as what waits for leases that are over. The faults are few, so
-// that some are alone.
+// long makes a plan, and some of its holds, last long enough for the waits for old leases to end. The plan has few
+// faults, so that some of them happen alone.
 func (p *Plan) long() {
 	p.Longest = 8
 	p.Faults = p.Faults[:min(len(p.Faults), 3)]
@@ -90,7 +90,7 @@ func (s *several) Connect(path *vnet.Path, timeout time.Duration) client.Backend
 	return c
 }
 
-// closingAll closes the clients of the members along with the Backend that is made of them.
+// closingAll is a Backend that also closes the clients of its members.
 type closingAll struct {
 	whole
 	clients []*redis.Client
@@ -129,9 +129,9 @@ func (s *several) Start(empty bool)             { s.each(func(one engine) { one.
 func (s *several) Jump(d time.Duration)         { s.each(func(one engine) { one.Jump(d) }) }
 func (s *several) Free(key string)              { s.each(func(one engine) { one.Free(key) }) }
 func (s *several) Close()                       { s.each(engine.Close) }
-func (s *several) Snapshot() []history.KeyState { return nil } // what one server has says nothing
+func (s *several) Snapshot() []history.KeyState { return nil } // the data of a single server means nothing
 
-// Remains says what is left at some server.
+// Remains describes data that is left at any server.
 func (s *several) Remains(locks []string) string {
 	for i, r := range s.all() {
 		if left := r.Remains(locks); left != "" {
@@ -144,7 +144,7 @@ func (s *several) Remains(locks []string) string {
 // server returns the Redis that f strikes: the only one, or one of several.
 func (e *episode) server(f Fault) *Redis { return e.servers(f, 1)[0] }
 
-// servers returns n that f strikes.
+// servers returns the n servers that f strikes.
 func (e *episode) servers(f Fault, n int) (some []*Redis) {
 	s, ok := e.engine.(*several)
 	if !ok {
@@ -156,7 +156,7 @@ func (e *episode) servers(f Fault, n int) (some []*Redis) {
 	return some
 }
 
-// struck returns what happens to servers happens to: the engine, or one of its servers.
+// struck returns the server that a fault strikes: the engine, or one of its servers.
 func (e *episode) struck(f Fault) engine {
 	if s, ok := e.engine.(*several); ok {
 		return s.all()[f.N%len(s.all())]
@@ -164,7 +164,7 @@ func (e *episode) struck(f Fault) engine {
 	return e.engine
 }
 
-// cutMembers parts a process from up to two servers.
+// cutMembers disconnects a process from up to two servers.
 func cutMembers(e *episode, f Fault, r *history.Fault) {
 	p := e.current(f.Process)
 	r.Proc = p.number
@@ -178,7 +178,7 @@ func cutMembers(e *episode, f Fault, r *history.Fault) {
 	}
 }
 
-// part refuses the process with this number from now on, or no more.
+// part refuses connections of the process with this number, or stops refusing them.
 func (r *Redis) part(number int, parted bool) {
 	r.set(func() { r.parted[number] = parted })
 	if parted {

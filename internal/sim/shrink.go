@@ -9,8 +9,8 @@ import (
 	"github.com/lockgen/lockgen/internal/soak/history"
 )
 
-// shrink finds the smallest part of a plan that still fails in the same way, and prints
-// the line that repeats it.
+// shrink finds the smallest part of a plan that still fails in the same way, and prints the
+// command that repeats it.
 func shrink(t *testing.T, o Options, bad *Result) {
 	c := o.Choice
 	c.Faults = make([]int, len(bad.Plan.Faults))
@@ -55,7 +55,7 @@ func shrink(t *testing.T, o Options, bad *Result) {
 	fmt.Fprintf(o.Out, "  again: %s\n  smallest: %s\n", again(bad.Plan.Seed, o.Choice), again(bad.Plan.Seed, c))
 }
 
-// again is the command that repeats an episode.
+// again returns the command that repeats an episode.
 func again(seed uint64, c Choice) string {
 	var flags []string
 	add := func(format string, args ...any) { flags = append(flags, fmt.Sprintf(format, args...)) }

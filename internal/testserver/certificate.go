@@ -16,14 +16,14 @@ import (
 	"time"
 )
 
-// Certificate is what a server on 127.0.0.1 needs to speak TLS, and its clients to
-// trust it: its own authority, for an hour.
+// Certificate is a certificate for a server on 127.0.0.1 that signs itself and is valid for an
+// hour.
 type Certificate struct {
-	CertFile, KeyFile string // PEM; in a folder of the test's
+	CertFile, KeyFile string // PEM files in a temporary folder of the test
 	pool              *x509.CertPool
 }
 
-// NewCertificate makes a [Certificate] that is gone when the test ends.
+// NewCertificate makes a [Certificate]. It is removed when the test ends.
 func NewCertificate(t testing.TB) *Certificate {
 	t.Helper()
 	must := func(err error) {

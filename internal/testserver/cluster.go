@@ -10,23 +10,22 @@ import (
 
 const masters = 3
 
-// Cluster is a Redis Cluster of one test's own: three masters with a third of the
-// slots each, and a replica of each. A master that is gone for a second is
-// replaced within one to three more. Every node is an [Instance], to be stopped,
-// killed and restarted; a killed node comes back with its id and its slots, if
-// nobody has taken them, but without data.
+// Cluster is a private Redis Cluster: three masters with a third of the slots each, and a
+// replica of each. A master that is gone for a second is replaced within one to three more.
+// Every node is an [Instance] that can be stopped, killed and restarted. A killed node comes
+// back with its id and its slots, unless another has taken them, but without data.
 //
-// The methods are for the test's own goroutine: where one fails, or has waited for
-// 30 s, it ends the test. They ask only nodes that run, neither killed nor stopped.
+// Call the methods from the test's own goroutine. If a method fails, or has waited for 30 s,
+// it ends the test. The methods ask only nodes that run.
 type Cluster struct {
 	t     testing.TB
 	nodes []*Instance // the masters first, then their replicas in the same order
 	ids   []string    // of the nodes, for as long as they live
 }
 
-// StartCluster starts a [Cluster] and returns when it takes commands and every
-// replica has its link, so that a failover succeeds at once. It takes two seconds:
-// for so long no master of a new cluster serves its slots.
+// StartCluster starts a [Cluster]. It returns when the cluster takes commands and every
+// replica is connected, so that a failover succeeds at once. That takes two seconds, because
+// the masters of a new cluster do not serve their slots before.
 func StartCluster(t testing.TB) *Cluster {
 	t.Helper()
 	var kinds []*Server
@@ -47,9 +46,8 @@ func (c *Cluster) Addrs() []string { return addrs(c.nodes) }
 // Nodes returns all nodes: the masters of the start, then their replicas.
 func (c *Cluster) Nodes() []*Instance { return c.nodes }
 
-// NodeFor returns the node that runs and takes itself for the master of the key's
-// slot, and waits for one if there is none. Of two it is the one that was elected
-// last.
+// NodeFor returns the running node that takes itself for the master of the key's slot. It
+// waits if there is none. If there are two, it returns the one that was elected last.
 func (c *Cluster) NodeFor(key string) *Instance {
 	c.t.Helper()
 	var node *Instance
@@ -90,9 +88,8 @@ func (c *Cluster) AwaitMaster(ctx context.Context, key string, old *Instance) *I
 	return master
 }
 
-// Failover has a replica of the master take its place (CLUSTER FAILOVER) and
-// returns it when it has. The others may not know of it yet: AwaitReady waits
-// until they do.
+// Failover lets a replica of the master take its place (CLUSTER FAILOVER), and then returns the
+// replica. Other nodes may not know of the change yet: AwaitReady waits for them.
 func (c *Cluster) Failover(ctx context.Context, master *Instance) *Instance {
 	c.t.Helper()
 	const givesUp = 5100 * time.Millisecond // a replica tries for 5 s
@@ -117,9 +114,8 @@ func (c *Cluster) Failover(ctx context.Context, master *Instance) *Instance {
 	return replica
 }
 
-// AwaitReady waits until all nodes that run agree: which are masters of which
-// slots, and that the others are their replicas, with a link; and until every one
-// of them is in touch with every other and takes commands.
+// AwaitReady waits until all running nodes agree on the masters, their slots and their
+// replicas, all are connected to each other, and all take commands.
 func (c *Cluster) AwaitReady(ctx context.Context) {
 	c.t.Helper()
 	c.must("wait until all is settled", await(ctx, c.ready))

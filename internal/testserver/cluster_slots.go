@@ -7,13 +7,12 @@ import (
 	"strconv"
 )
 
-// MigrateSlot moves the key's slot with all that is in it to another master and
-// returns when all nodes know.
+// MigrateSlot moves the key's slot with all its keys to another master, and returns when all
+// nodes know.
 //
-// Unless it is to finish it stops half-way, until it is called once more: the slot
-// is on the move, and key alone has moved. The old node then answers ASK for key
-// and for any other key of the slot that it has not got, and TRYAGAIN for a command
-// with some keys of the slot that it has and some that it has not.
+// Without finish it stops half-way, until it is called again: the slot is migrating, and only
+// key has moved. Then the old node answers ASK for a key of the slot that it does not have. For
+// a command with keys of which it has only some, it answers TRYAGAIN.
 func (c *Cluster) MigrateSlot(ctx context.Context, key string, to *Instance, finish bool) {
 	c.t.Helper()
 	slot, err := c.slot(ctx, key)
@@ -27,7 +26,7 @@ func (c *Cluster) MigrateSlot(ctx context.Context, key string, to *Instance, fin
 	c.must("migrate the slot of "+key, err)
 }
 
-// move is a slot's way from one master to another.
+// move is the migration of a slot from one master to another.
 type move struct {
 	from, to *Instance
 	slot     string
@@ -46,7 +45,7 @@ func (c *Cluster) migrate(ctx context.Context, m move, key string, finish bool) 
 	if err := m.carryAll(ctx); err != nil {
 		return err
 	}
-	// The new owner hears of it first, lest the slot is nobody's for a while.
+	// Tell the new owner first, so that the slot always has an owner.
 	order := []*Instance{m.to, m.from}
 	for _, node := range onlyRunning(c.nodes) {
 		self, err := c.self(ctx, node)
@@ -98,7 +97,7 @@ func (m move) carry(ctx context.Context, keys ...string) error {
 	return err
 }
 
-// seenAt returns an error unless all nodes see the slot at owner.
+// seenAt returns an error unless all nodes know owner as the owner of the slot.
 func (c *Cluster) seenAt(ctx context.Context, slot int, owner *Instance) error {
 	for _, node := range onlyRunning(c.nodes) {
 		members, err := view(ctx, node)

@@ -12,8 +12,8 @@ import (
 
 const slots = 16384
 
-// clusterServer has a port for the bus of its own: else it would be the clients'
-// port plus 10000, which nobody has reserved.
+// clusterServer has a reserved port for the cluster bus. The default is the client port plus
+// 10000, which is not reserved.
 var clusterServer = &Server{
 	Name:    "redis",
 	Ports:   2,
@@ -45,8 +45,8 @@ func (c *Cluster) assemble(ctx context.Context) error {
 	return await(ctx, c.ready)
 }
 
-// introduce writes for each node what it would have learnt from CLUSTER MEET,
-// ADDSLOTS, REPLICATE and a while of gossip.
+// introduce writes the configuration file that each node would have after CLUSTER MEET,
+// ADDSLOTS, REPLICATE and some gossip.
 func (c *Cluster) introduce() error {
 	for range c.nodes {
 		c.ids = append(c.ids, serverID())

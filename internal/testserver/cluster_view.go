@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// member is a node as some node sees it: one line of CLUSTER NODES.
+// member is one line of CLUSTER NODES: a node as another node knows it.
 type member struct {
 	id, master string // the master is "-" for a master
 	flags      []string
@@ -20,7 +20,7 @@ type member struct {
 
 func (m member) is(flag string) bool { return slices.Contains(m.flags, flag) }
 
-// has says whether the member serves the slot.
+// has reports whether the member serves the slot.
 func (m member) has(slot int) bool {
 	return slices.ContainsFunc(m.slots, func(span string) bool {
 		first, last, ranged := strings.Cut(span, "-")
@@ -51,7 +51,7 @@ func view(ctx context.Context, node *Instance) ([]member, error) {
 			return nil, err
 		}
 		m := member{id: f[0], flags: strings.Split(f[2], ","), master: f[3], epoch: epoch, link: f[7], slots: f[8:]}
-		// A slot that is on the move is told of by its node alone: [93->-id].
+		// Only its own node lists a migrating slot: [93->-id].
 		m.slots = slices.DeleteFunc(m.slots, func(slot string) bool { return slot[0] == '[' })
 		members = append(members, m)
 	}
@@ -154,8 +154,8 @@ func (c *Cluster) ready(ctx context.Context) error {
 	return nil
 }
 
-// settled returns how the node sees the roles and slots of up, if it is in touch
-// with all of them and, as a replica, with its master.
+// settled returns the roles and slots of up as the node knows them, if it is connected to all of
+// them and, as a replica, to its master.
 func (c *Cluster) settled(ctx context.Context, node *Instance, up []*Instance) (string, error) {
 	members, err := view(ctx, node)
 	if err != nil {

@@ -33,19 +33,19 @@ func Consul(t testing.TB) string {
 	return sharedConsul.addr(t)
 }
 
-// StartConsul starts a Consul agent of the test's own, server and client in one.
-// The args follow the defaults on the command line: "-hcl", `acl{enabled=true}`.
-// A restart begins with nothing, unless args[0] is [ConsulOnDisk].
+// StartConsul starts a private Consul agent, which is server and client in one. The args
+// follow the defaults on the command line: "-hcl", `acl{enabled=true}`. A restart begins
+// without data, unless args[0] is [ConsulOnDisk].
 func StartConsul(t testing.TB, args ...string) *Instance {
 	t.Helper()
 	return startPrivate(t, consulServer, args)
 }
 
-// ConsulOnDisk has the agent keep its state in a folder, as in production. It
-// takes two seconds to elect itself, at every start.
+// ConsulOnDisk makes the agent keep its state in a folder, as in production. Then each start
+// takes two seconds, because the agent elects itself.
 const ConsulOnDisk = "on disk"
 
-// findConsul looks where scripts/install-servers puts the one that it has built, too.
+// findConsul also looks where scripts/install-servers puts the program that it has built.
 func findConsul() (string, error) {
 	if path, err := findBinary("consul"); err == nil {
 		return path, nil
@@ -88,8 +88,8 @@ func consulCommand(_ context.Context, l Launch) (*exec.Cmd, error) {
 	return exec.Command(l.Bin, append(args, own...)...), nil
 }
 
-// probeConsul waits for the agent to have a leader, and to be registered there as
-// a node, without which no session can be made. One that asks for a token is up.
+// probeConsul waits until the agent has a leader and is registered there as a node, because
+// sessions need a node. An agent that asks for a token is up.
 func probeConsul(ctx context.Context, addr string) error {
 	leader, err := askConsul(ctx, http.MethodGet, addr, "/v1/status/leader", "")
 	if err == nil && leader == `""` {

@@ -19,12 +19,12 @@ var ensembleServer = &Server{
 	Probe:   probeZooKeeper,
 }
 
-// Ensemble is three ZooKeepers of one test's own that elect a leader. One that is
-// gone is replaced within half a second to two. Every member is an [Instance], to
-// be stopped, killed and restarted; what it was told outlasts that.
+// Ensemble is three private ZooKeepers that elect a leader. A leader that is gone is replaced
+// within half a second to two seconds. Every member is an [Instance] that can be stopped, killed
+// and restarted, and keeps its data.
 //
-// The methods are for the test's own goroutine: where one fails, or has waited for
-// 30 s, it ends the test. They ask only members that run.
+// Call the methods from the test's own goroutine. If a method fails, or has waited for 30 s,
+// it ends the test. The methods ask only members that run.
 type Ensemble struct {
 	t       testing.TB
 	members []*Instance

@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// etcdServer has a port for its peers beside the clients'.
+// etcdServer has a port for clients and one for peers.
 var etcdServer = &Server{
 	Name:    "etcd",
 	Env:     "LOCKGEN_TEST_ETCD",
@@ -35,20 +35,18 @@ func Etcd(t testing.TB) string {
 	return sharedEtcd.addr(t)
 }
 
-// StartEtcd starts a cluster of one member, of the test's own. The args follow the
-// defaults on the command line; with --cert-file among them clients must speak
-// TLS. A restart keeps its data, as etcd does.
+// StartEtcd starts a private cluster of one member. The args follow the defaults on the command
+// line. With --cert-file clients must use TLS. A restart keeps the data.
 func StartEtcd(t testing.TB, args ...string) *Instance {
 	t.Helper()
 	return startPrivate(t, etcdServer, args)
 }
 
-// EtcdCluster is three members of one test's own. Every member is an [Instance],
-// to be stopped, killed and restarted, which keeps its data. A leader that is gone is
-// replaced within about half a second.
+// EtcdCluster is three private members. Every member is an [Instance] that can be stopped, killed
+// and restarted, and keeps its data. A leader that is gone is replaced within about half a second.
 //
-// The methods are for the test's own goroutine: where one fails, or has waited for
-// 30 s, it ends the test.
+// Call the methods from the test's own goroutine. If a method fails, or has waited for 30 s,
+// it ends the test.
 type EtcdCluster struct {
 	t       testing.TB
 	members []*Instance
@@ -73,7 +71,7 @@ func (c *EtcdCluster) Members() []*Instance { return c.members }
 // Addrs returns the addresses of the members.
 func (c *EtcdCluster) Addrs() []string { return addrs(c.members) }
 
-// Leader returns the leader, as soon as those that run agree on one of them.
+// Leader returns the leader, as soon as the running members agree on one of them.
 func (c *EtcdCluster) Leader(ctx context.Context) *Instance {
 	c.t.Helper()
 	var leader *Instance

@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// Example gives an Example function, which has no [testing.TB], the address of a
-// server: shared is [Redis], [Etcd], [ZooKeeper] or another of that form. The
-// caller calls stop when it is done. An Example can't be skipped: where there is no
-// such server it prints err, which says how to get one, and fails by that.
+// Example returns the address of a server for an Example function, which has no [testing.TB].
+// shared is [Redis], [Etcd], [ZooKeeper] or a similar function. The caller must call stop at the
+// end. An Example can't be skipped. If there is no server, it prints err, which says how to
+// install one, and so it fails.
 func Example(shared func(testing.TB) string) (addr string, stop func(), err error) {
 	t := &exampleTB{}
 	defer func() {
@@ -25,13 +25,13 @@ func Example(shared func(testing.TB) string) (addr string, stop func(), err erro
 	return shared(t), t.end, nil
 }
 
-// exampleTB is what the functions of this package call of a testing.TB.
+// exampleTB has the methods of testing.TB that this package calls.
 type exampleTB struct {
 	testing.TB // nil: nothing else is called
 	cleanups   []func()
 }
 
-// exampleFailed is the panic by which Fatalf and Skipf leave.
+// exampleFailed is the value with which Fatalf and Skipf panic.
 type exampleFailed struct{ error }
 
 func (t *exampleTB) Helper()                   {}

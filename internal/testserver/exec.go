@@ -15,16 +15,15 @@ import (
 	"time"
 )
 
-// Exec starts a server of each kind in only (all kinds if empty), runs argv with
-// their addresses in its environment, stops the servers and returns argv's exit
-// code. A kind whose variable is set already is used as it is. What Exec has to
-// say itself goes to log.
+// Exec starts a server of each kind in only, or of all kinds if only is empty. It runs argv with
+// their addresses in the environment, stops the servers, and returns the exit code of argv. If the
+// variable of a kind is set already, that server is used. Messages of Exec go to log.
 func Exec(ctx context.Context, log io.Writer, only []string, argv []string) (int, error) {
 	wanted, err := choose(only)
 	if err != nil {
 		return 0, err
 	}
-	// From here on a signal goes to the command; when it ends, so do the servers.
+	// From now on signals go to the command. When it ends, the servers end.
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	defer signal.Stop(signals)
@@ -60,7 +59,7 @@ func names(servers []*Server) string {
 	return strings.Join(all, ", ")
 }
 
-// fleet is the servers of one wrapped run.
+// fleet has the servers of one run of Exec.
 type fleet struct {
 	mu        sync.Mutex // guards the rest while the servers start
 	env       []string
@@ -68,8 +67,8 @@ type fleet struct {
 	places    []*place
 }
 
-// launch starts the servers in parallel. It returns those that did start, beside
-// the errors of those that did not.
+// launch starts the servers in parallel. It returns the servers that started, and the errors of
+// the others.
 func launch(ctx context.Context, log io.Writer, servers []*Server) (*fleet, error) {
 	f := &fleet{}
 	errs := make([]error, len(servers))
@@ -123,7 +122,7 @@ func (f *fleet) stop() {
 	stopping.Wait()
 }
 
-// run runs argv to its end, whatever signals come: it is argv that they are for.
+// run runs argv to its end, and leaves signals to argv.
 func run(argv, env []string, signals <-chan os.Signal) (int, error) {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr

@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// Instance is a server of one test's own, to be tormented at will. Its methods
-// may be called from any goroutine of the test; what goes wrong in them fails
-// the test.
+// Instance is a private server, which may be stopped, killed and restarted. Its methods may be
+// called from any goroutine of the test. If one fails, the test fails.
 type Instance struct {
 	// User and Password are what Command authenticates with, if Password is set.
 	User, Password string
@@ -50,11 +49,11 @@ func need(t testing.TB, s *Server) {
 	}
 }
 
-// Addr is the server's address, the same for its whole life.
+// Addr returns the server's address, which never changes.
 func (i *Instance) Addr() string { return i.place.launch.Addr() }
 
-// Stop freezes the server (SIGSTOP), with all of its processes: connections stay open, nobody
-// answers. When it returns the server has stopped.
+// Stop freezes all processes of the server (SIGSTOP): connections stay open, but get no answer.
+// When Stop returns, the server has stopped.
 func (i *Instance) Stop() {
 	i.t.Helper()
 	p := i.current()
@@ -66,7 +65,7 @@ func (i *Instance) Stop() {
 		i.t.Errorf("testserver: stop %s: %v", p.server.Name, err)
 		return
 	}
-	for _, child := range p.children() { // it begins no more
+	for _, child := range p.children() { // a stopped parent starts no more
 		if freeze(child) == nil {
 			_ = awaitStop(child) // else it has ended
 		}
@@ -97,8 +96,8 @@ func (i *Instance) Cont() {
 // Kill ends the server with kill -9. Its port stays reserved for Restart.
 func (i *Instance) Kill() { i.current().kill() }
 
-// Restart kills the server, if it still runs, and starts it anew at the same
-// port, with nothing in its memory. It returns when the server answers.
+// Restart kills the server if it runs, and starts it again at the same port, with empty memory.
+// It returns when the server answers.
 func (i *Instance) Restart() {
 	i.t.Helper()
 	i.mu.Lock()
@@ -125,8 +124,8 @@ func (i *Instance) current() *process {
 	return i.process
 }
 
-// shared is a server that the tests of a process use together: the wrapper's if
-// there is one, else one that lives as long as some test uses it.
+// shared is a server that the tests of a process share. It is the one of the wrapper, or else one
+// that runs as long as a test uses it.
 type shared struct {
 	server *Server
 

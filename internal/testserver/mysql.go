@@ -24,14 +24,14 @@ var mysqlServer = &Server{
 var sharedMySQL = &shared{server: mysqlServer}
 
 // MySQL returns the address of the MariaDB that all tests share: user root, no
-// password, no database. Make a database of the test's own.
+// password, no database. Each test should create its own database.
 func MySQL(t testing.TB) string {
 	t.Helper()
 	return sharedMySQL.addr(t)
 }
 
-// StartMySQL starts a MariaDB of the test's own; see [MySQL]. The args follow the
-// defaults on the command line. It keeps its data over a Restart.
+// StartMySQL starts a private MariaDB; see [MySQL]. The args follow the defaults on the
+// command line. It keeps its data over a Restart.
 func StartMySQL(t testing.TB, args ...string) *Instance {
 	t.Helper()
 	return startPrivate(t, mysqlServer, args)
@@ -39,7 +39,7 @@ func StartMySQL(t testing.TB, args ...string) *Instance {
 
 func mysqlCommand(ctx context.Context, l Launch) (*exec.Cmd, error) {
 	data := filepath.Join(l.Dir, "data")
-	var user []string // it refuses to run as root unless told so
+	var user []string // it runs as root only if told so
 	if os.Getuid() == 0 {
 		user = []string{"--user=root"}
 	}
@@ -55,17 +55,17 @@ func mysqlCommand(ctx context.Context, l Launch) (*exec.Cmd, error) {
 		"--bind-address=127.0.0.1",
 		"--socket=" + filepath.Join(l.Dir, "m.sock"),
 		"--pid-file=" + filepath.Join(l.Dir, "m.pid"),
-		"--tmpdir=" + l.Dir, // one that starts clears it of the temporary tables of all
+		"--tmpdir=" + l.Dir, // a server that starts deletes the temporary tables in it, also those of others
 		"--skip-log-bin",
 		"--skip-name-resolve",
-		"--innodb-flush-log-at-trx-commit=0", // tests need no power cut survived
+		"--innodb-flush-log-at-trx-commit=0", // tests need not survive a power cut
 		"--innodb-buffer-pool-size=32M",
 		"--max-connections=500",
 	}, append(user, l.Args...)...)
 	return exec.Command(l.Bin, args...), nil
 }
 
-// installMySQL makes the data folder, under another name until it is whole.
+// installMySQL makes the data folder, under another name until it is complete.
 func installMySQL(ctx context.Context, dir, data string, user []string) error {
 	bin, err := findBinary("mariadb-install-db", "mysql_install_db")
 	if err != nil {
@@ -85,8 +85,8 @@ func installMySQL(ctx context.Context, dir, data string, user []string) error {
 	return os.Rename(fresh, data)
 }
 
-// probeMySQL reads the greeting, whose fifth byte is the protocol's version. A
-// server that has no room, or still starts, sends an error (0xff) instead.
+// probeMySQL reads the greeting, whose fifth byte is the version of the protocol. A server that
+// is full or still starts sends an error (0xff) instead.
 func probeMySQL(ctx context.Context, addr string) error {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "tcp", addr)

@@ -8,19 +8,17 @@ import (
 	"testing"
 )
 
-// Ports come in blocks below the range from which the usual kernels take the
-// local ports of outgoing connections (32768 on Linux, 49152 on macOS). A port
-// out of that range could be lost to such a connection while its server is
-// down, and a client that dials it then can even be connected to itself.
+// Ports come in blocks below the range of local ports of outgoing connections (from 32768 on
+// Linux, from 49152 on macOS). While a server with a port in that range is down, an outgoing
+// connection could get the port, and a client that dials it could even be connected to itself.
 const (
 	firstPort = 20000
 	lastPort  = 32000
 	blockSize = 16
 )
 
-// portBlock is a set of ports that no other process of ours uses while it is
-// held: its lowest port is bound over UDP as the sign, which the kernel takes
-// away when the process ends, however it ends.
+// portBlock is a set of ports that no other process of the tests uses while it is held. As the
+// sign its lowest port is bound over UDP. The kernel frees it when the process ends in any way.
 type portBlock struct {
 	guard net.PacketConn
 	ports []int
@@ -65,7 +63,7 @@ func isFree(port int) bool {
 
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// Port returns a free TCP port that is the test's own until it ends, also while
+// Port returns a free TCP port. It is reserved for the test until the test ends, even while
 // nothing listens on it.
 func Port(t testing.TB) int {
 	t.Helper()

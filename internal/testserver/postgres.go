@@ -24,13 +24,13 @@ var postgresServer = &Server{
 var sharedPostgres = &shared{server: postgresServer}
 
 // Postgres returns the address of the PostgreSQL that all tests share: user
-// lockgen, no password, database postgres. Make a database of the test's own.
+// lockgen, no password, database postgres. Each test should create its own database.
 func Postgres(t testing.TB) string {
 	t.Helper()
 	return sharedPostgres.addr(t)
 }
 
-// StartPostgres starts a PostgreSQL of the test's own; see [Postgres]. The args
+// StartPostgres starts a private PostgreSQL; see [Postgres]. The args
 // follow the defaults on the command line: "-c", "max_connections=20". It keeps
 // its data over a Restart.
 func StartPostgres(t testing.TB, args ...string) *Instance {
@@ -38,8 +38,8 @@ func StartPostgres(t testing.TB, args ...string) *Instance {
 	return startPrivate(t, postgresServer, args)
 }
 
-// findPostgres looks where Debian keeps its versions, the newest first, and then
-// where others put the one they have.
+// findPostgres looks first in the folders of Debian, the newest version first, and then in those
+// of other systems.
 func findPostgres() (string, error) {
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
 	if len(found) > 0 {
@@ -68,7 +68,7 @@ func postgresCommand(ctx context.Context, l Launch) (*exec.Cmd, error) {
 		"-p", l.Port(),
 		"-h", "127.0.0.1",
 		"-k", l.Dir,
-		"-F", // tests need no power cut survived
+		"-F", // tests need not survive a power cut
 		"-c", "synchronous_commit=off",
 		"-c", "full_page_writes=off",
 		"-c", "max_connections=300",
@@ -78,7 +78,7 @@ func postgresCommand(ctx context.Context, l Launch) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// initPostgres makes the data folder, under another name until it is whole.
+// initPostgres makes the data folder, under another name until it is complete.
 func initPostgres(ctx context.Context, l Launch, data string) error {
 	if err := giveToNobody(l.Dir); err != nil {
 		return err
