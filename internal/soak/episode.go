@@ -22,8 +22,8 @@ const (
 	endLimit = 12 * time.Second // of a client, from healing on: longer than it gives itself
 )
 
-// lane runs one episode after another on one server.
-type lane struct {
+// testbed runs one episode after another on one server.
+type testbed struct {
 	server *testserver.Instance
 	mu     sync.Mutex // held while the server is stopped or down
 	procs  func() int // hands out process numbers
@@ -31,7 +31,7 @@ type lane struct {
 
 // episode is one running episode.
 type episode struct {
-	lane    *lane
+	testbed *testbed
 	plan    *Plan
 	seed    uint64
 	t       *scope
@@ -54,14 +54,14 @@ type Result struct {
 
 // run plays plan. It returns the history, and the violations that were found during the
 // episode.
-func (l *lane) run(ctx context.Context, seed uint64, plan *Plan) (result *Result, err error) {
+func (b *testbed) run(ctx context.Context, seed uint64, plan *Plan) (result *Result, err error) {
 	err = within(ctx, func(t *scope) error {
 		dir, err := os.MkdirTemp("", "lockgen-soak-")
 		if err != nil {
 			return err
 		}
 		t.Cleanup(func() { _ = os.RemoveAll(dir) })
-		e := &episode{lane: l, plan: plan, seed: seed, t: t, socket: filepath.Join(dir, "register")}
+		e := &episode{testbed: b, plan: plan, seed: seed, t: t, socket: filepath.Join(dir, "register")}
 		result, err = e.run()
 		return err
 	})
@@ -69,7 +69,7 @@ func (l *lane) run(ctx context.Context, seed uint64, plan *Plan) (result *Result
 }
 
 func (e *episode) run() (*Result, error) {
-	if _, err := e.lane.server.Command(e.t.ctx, "FLUSHALL"); err != nil {
+	if _, err := e.testbed.server.Command(e.t.ctx, "FLUSHALL"); err != nil {
 		return nil, err
 	}
 	reg, err := register.Listen(e.socket)
@@ -85,7 +85,7 @@ func (e *episode) run() (*Result, error) {
 	sampling, stopSampling := context.WithCancel(e.t.ctx)
 	defer stopSampling()
 	samples := make(chan []history.Sample, 1)
-	go func() { samples <- sample(sampling, e.lane.server) }()
+	go func() { samples <- sample(sampling, e.testbed.server) }()
 
 	e.torment()
 	e.heal()
@@ -111,16 +111,16 @@ func (e *episode) join(i int) error {
 		}
 	})
 	e.scopes = append(e.scopes, s)
-	e.proxies = append(e.proxies, faultproxy.New(s, e.lane.server.Addr()))
+	e.proxies = append(e.proxies, faultproxy.New(s, e.testbed.server.Addr()))
 	e.now = append(e.now, nil)
-	e.accept(i) // New could not listen while another lane's client was being forked
+	e.accept(i) // New could not listen while another testbed's client was being forked
 	return e.spawn(i)
 }
 
 // spawn starts the process of client i.
 func (e *episode) spawn(i int) error {
 	plan := e.plan.Clients[i]
-	proc := e.lane.procs()
+	proc := e.testbed.procs()
 	c, err := spawn(client.Config{
 		Proc: proc, Addr: e.proxies[i].Addr(), Register: e.socket, Keys: e.plan.Keys, LockKinds: e.plan.Kinds, Extras: e.plan.Extras,
 		Seed: e.seed<<16 + uint64(e.plan.Episode), Workers: workers,

@@ -201,24 +201,24 @@ func late(e *episode, f Planned, r *history.Fault) {
 }
 
 func stopServer(e *episode, f Planned, _ *history.Fault) {
-	e.lane.mu.Lock()
-	defer e.lane.mu.Unlock()
-	e.lane.server.Stop()
+	e.testbed.mu.Lock()
+	defer e.testbed.mu.Unlock()
+	e.testbed.server.Stop()
 	time.Sleep(f.For)
-	e.lane.server.Cont()
+	e.testbed.server.Cont()
 }
 
 func restartServer(e *episode, f Planned, _ *history.Fault) {
-	e.lane.mu.Lock()
-	defer e.lane.mu.Unlock()
-	e.lane.server.Kill()
+	e.testbed.mu.Lock()
+	defer e.testbed.mu.Unlock()
+	e.testbed.server.Kill()
 	time.Sleep(f.For)
-	e.lane.server.Restart()
+	e.testbed.server.Restart()
 }
 
 // send sends one command to the server, past the proxies.
 func (e *episode) send(r *history.Fault, args ...string) {
-	if _, err := e.lane.server.Command(e.t.ctx, args...); err != nil {
+	if _, err := e.testbed.server.Command(e.t.ctx, args...); err != nil {
 		r.Detail = err.Error()
 	}
 }

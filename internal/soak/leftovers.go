@@ -29,7 +29,7 @@ const (
 // leftovers checks I8 after all clients have left: each key can be acquired, no lock is
 // left, all other data expires, and there is no subscriber.
 func (e *episode) leftovers() []history.Violation {
-	addr := e.lane.server.Addr()
+	addr := e.testbed.server.Addr()
 	probed := slices.Clone(e.plan.Kinds)
 	for _, key := range e.plan.Keys {
 		probed = append(probed, client.LockKind{Key: key})

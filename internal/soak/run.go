@@ -31,7 +31,7 @@ type Options struct {
 	Log      io.Writer
 }
 
-// runner distributes episodes to lanes.
+// runner distributes episodes to testbeds.
 type runner struct {
 	Options
 	next   atomic.Int64
@@ -59,19 +59,19 @@ func Run(ctx context.Context, o Options) (*Summary, error) {
 	errs := make([]error, max(1, o.Parallel))
 	var running sync.WaitGroup
 	for i := range errs {
-		running.Go(func() { errs[i] = r.lane(ctx) })
+		running.Go(func() { errs[i] = r.work(ctx) })
 	}
 	running.Wait()
 	r.summary.finish(time.Since(begin))
 	return r.summary, errors.Join(errs...)
 }
 
-// lane runs episodes on a server of its own.
-func (r *runner) lane(ctx context.Context) error {
+// work runs episodes on a server of its own.
+func (r *runner) work(ctx context.Context) error {
 	return within(ctx, func(t *scope) error {
-		l := &lane{server: testserver.StartRedis(t), procs: func() int { return int(r.procs.Add(1)) }}
+		b := &testbed{server: testserver.StartRedis(t), procs: func() int { return int(r.procs.Add(1)) }}
 		for ctx.Err() == nil && time.Now().Before(r.end) {
-			if err := r.episode(ctx, l); err != nil && ctx.Err() == nil {
+			if err := r.episode(ctx, b); err != nil && ctx.Err() == nil {
 				r.cancel()
 				return err
 			}
@@ -80,12 +80,12 @@ func (r *runner) lane(ctx context.Context) error {
 	})
 }
 
-func (r *runner) episode(ctx context.Context, l *lane) error {
+func (r *runner) episode(ctx context.Context, b *testbed) error {
 	n := int(r.next.Add(1))
 	if len(r.Episodes) > 0 {
 		n = r.Episodes[(n-1)%len(r.Episodes)]
 	}
-	result, err := l.run(ctx, r.Seed, newPlan(r.Seed, n, r.Faults, r.Locks))
+	result, err := b.run(ctx, r.Seed, newPlan(r.Seed, n, r.Faults, r.Locks))
 	if err != nil || ctx.Err() != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ var scenes = []scene{
 	{30, (*worker).wait},
 	{12, (*worker).try},
 	{10, (*worker).patient},
-	{16, (*worker).doomed},
+	{16, (*worker).cancelled},
 	{3, (*worker).long}, // a few, or nobody else would get a turn
 	{2, (*worker).frozen},
 }
@@ -90,8 +90,8 @@ func (w *worker) patient() {
 	}
 }
 
-// doomed is cancelled at some moment: waiting, sending, inside, or releasing.
-func (w *worker) doomed() {
+// cancelled gives up at some moment: waiting, sending, inside, or releasing.
+func (w *worker) cancelled() {
 	// From microseconds to 150 ms, as many below as above a millisecond.
 	after := time.Duration(math.Exp(w.rng.Float64()*math.Log(150e3))) * time.Microsecond
 	ctx, cancel := context.WithCancel(w.ctx)

@@ -27,7 +27,7 @@ var scenes = []scene{
 	{"wait", 28, (*worker).wait},
 	{"try", 10, (*worker).try},
 	{"patient", 8, (*worker).patient},
-	{"doomed", 14, (*worker).doomed},
+	{"cancelled", 14, (*worker).cancelled},
 	{"reenter", 10, (*worker).reenter},
 	{"brink", 6, (*worker).brink},
 	{"siblings", 5, (*worker).siblings},
@@ -102,8 +102,8 @@ func (w *worker) patient() {
 	_ = w.do(context.Background(), w.policy(), func(g *guard) { g.section(d) }, w.key())
 }
 
-// doomed is cancelled at a random moment: while it waits, sends, is inside, or releases.
-func (w *worker) doomed() {
+// cancelled gives up at a random moment: while it waits, sends, is inside, or releases.
+func (w *worker) cancelled() {
 	// From microseconds to 150 ms, as many below as above a millisecond.
 	after := time.Duration(math.Exp(w.rng.Float64()*math.Log(150e3))) * time.Microsecond
 	ctx, cancel := context.WithCancel(context.Background())
