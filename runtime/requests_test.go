@@ -25,7 +25,13 @@ func TestRequests(t *testing.T) {
 			}
 			require.NoError(t, release(held))
 		}
-		_, _, err := l.AcquireAll(t.Context(), lock.Requests(p, nil)...)
+		// A key of a list may also be named by itself.
+		ctx, held, err := l.AcquireAll(t.Context(), append(lock.Requests(p, []string{"a:1"}), lock.Request{Policy: p, Key: "a:1"})...)
+		require.NoError(t, err)
+		_, ok := lock.Token(ctx)
+		require.False(t, ok)
+		require.NoError(t, release(held))
+		_, _, err = l.AcquireAll(t.Context(), lock.Requests(p, nil)...)
 		require.ErrorIs(t, err, lock.ErrInvalid)
 		var named *lock.Error
 		require.ErrorAs(t, err, &named)
