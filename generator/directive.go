@@ -37,7 +37,7 @@ func readItems(text string) (items []item, problems []problem) {
 	r := &itemReader{text: text}
 	for r.skipSpace(); r.at < len(text); r.skipSpace() {
 		if what := comma(text[r.at]); what != "" {
-			r.fail(r.at, "items are parted by spaces; quotes keep a comma in a value", what)
+			r.fail(r.at, "separate items by spaces, and quote a value that has a comma", what)
 			r.at++
 			continue
 		}

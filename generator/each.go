@@ -64,7 +64,7 @@ func (m *method) hasList() bool {
 // elements makes a key for each element of v.
 func (r *resolver) elements(p part, v value) {
 	if invalid(v.typ) {
-		r.report(p, "", "%s: the type of %s can't be made out", p.text, v.path)
+		r.report(p, "", "%s: the type of %s can't be determined", p.text, v.path)
 		return
 	}
 	elem := elementOf(v.typ)

@@ -202,7 +202,7 @@ func (b *builder) checkEmbedded(g *guarded) {
 	case n.paths["C"]:
 		return
 	}
-	b.pkg.report(g.recv.Pos(), hint, "%s has methods from a type that can't be made out: a directive there would be lost", g.recv.Name())
+	b.pkg.report(g.recv.Pos(), hint, "%s has methods from a type that can't be determined: a directive there would be lost", g.recv.Name())
 }
 
 // planForeign adds the builds in which types that the package embeds have other annotated

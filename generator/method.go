@@ -111,7 +111,7 @@ func (m *method) check() bool {
 		return false
 	}
 	if fn == nil {
-		m.reportTypeErrors(m.node(), m.id.Name+" can't be made out")
+		m.reportTypeErrors(m.node(), m.id.Name+" can't be determined")
 		return false
 	}
 	m.fn = fn
@@ -160,7 +160,7 @@ func (m *method) findOwner(sig *types.Signature) bool {
 	}
 	named, ok := t.(*types.Named)
 	if !ok || named.Obj().Pkg() != m.unit.types {
-		m.reportTypeErrors(m.target.recv, "the receiver's type can't be made out")
+		m.reportTypeErrors(m.target.recv, "the receiver's type can't be determined")
 		return false
 	}
 	m.recv = named.Origin().Obj()
@@ -170,7 +170,7 @@ func (m *method) findOwner(sig *types.Signature) bool {
 func (m *method) findInterface() bool {
 	name, _ := m.unit.info.Defs[m.iface.Name].(*types.TypeName)
 	if name == nil || !isInterface(name) {
-		m.reportTypeErrors(m.iface, "the interface can't be made out")
+		m.reportTypeErrors(m.iface, "the interface can't be determined")
 		return false
 	}
 	if !name.Type().Underlying().(*types.Interface).IsMethodSet() {
@@ -190,7 +190,7 @@ func (m *method) checkInvalid(sig *types.Signature) bool {
 		m.report(at.Pos(), "use a Go type: only the file that declares C's can name them", "the signature of %s names a type of C", m.id.Name)
 		return false
 	}
-	m.reportTypeErrors(m.typ, "the signature of "+m.id.Name+" has a type that can't be made out")
+	m.reportTypeErrors(m.typ, "the signature of "+m.id.Name+" has a type that can't be determined")
 	return false
 }
 

@@ -217,7 +217,7 @@ func (r *resolver) describe(t types.Type) string {
 
 func (r *resolver) reportNoSelector(p part, v value, name string) {
 	if invalid(v.typ) {
-		r.report(p, "", "%s: the type of %s can't be made out", p.text, v.path)
+		r.report(p, "", "%s: the type of %s can't be determined", p.text, v.path)
 		return
 	}
 	if obj, _, _ := types.LookupFieldOrMethod(v.typ, true, r.m.unit.types, name); obj != nil {
@@ -295,7 +295,7 @@ func (r *resolver) text(p part, v value) {
 	whole := v.typ
 	for {
 		if unknown(v.typ) { // go/types lets such a type implement anything
-			r.report(p, "", "%s: the type of %s can't be made out", p.text, v.path)
+			r.report(p, "", "%s: the type of %s can't be determined", p.text, v.path)
 			return
 		}
 		if r.tick && isTime(v.typ) {

@@ -291,7 +291,7 @@ func (op *acquireOp) withSubscribeErr(err error) error {
 	return &reason{kind: err, cause: &reason{errPolled, &hidden{op.subscribeErr}}}
 }
 
-var errPolled = errors.New("it was told of no release, and polled")
+var errPolled = errors.New("it could not subscribe to releases, and polled")
 
 // errSilent is the error of a call that waited behind another one of this process, which the
 // engine has not answered for answerLimit.

@@ -54,7 +54,7 @@ func (ms masters) close() {
 	}
 }
 
-// addresses are those of all, parted by commas.
+// addresses are those of all, separated by commas.
 func (ms masters) addresses() string {
 	var all []string
 	for _, m := range ms {
@@ -63,7 +63,7 @@ func (ms masters) addresses() string {
 	return strings.Join(all, ",")
 }
 
-// openMasters connects to the masters at addresses that are parted by commas.
+// openMasters connects to the masters at addresses that are separated by commas.
 func openMasters(addresses string) (names []string, members []driver.Backend, closeClients func() error, err error) {
 	redis.SetLogger(silentRedis{})
 	names = strings.Split(addresses, ",")

@@ -37,7 +37,7 @@ func parseOptions(args []string, out io.Writer) (o options, err error) {
 	flags.IntVar(&o.buyers, "buyers", 1200, "`number` of buyers; every second one clicks twice at once")
 	flags.IntVar(&o.stock, "stock", 500, "`pieces` on sale")
 	flags.StringVar(&o.backend, "backend", defaultBackend, "`engine` of the locks: "+backendNames())
-	flags.StringVar(&o.address, "address", "", "`where` the engine is: HOST:PORT, of MySQL and PostgreSQL also a data source name,\nof SQLite a file, of quorum and failover several HOST:PORT of Redis, parted by commas\n(default: a test server's, if this runs beside one)")
+	flags.StringVar(&o.address, "address", "", "`where` the engine is: HOST:PORT, of MySQL and PostgreSQL also a data source name,\nof SQLite a file, of quorum and failover several HOST:PORT of Redis, separated by commas\n(default: a test server's, if this runs beside one)")
 	redis := flags.String("redis", "", "`address` of the Redis to use, HOST:PORT or redis://…\n(default $REDIS_ADDR, or else an embedded miniredis)")
 	flags.StringVar(&o.page, "http", "", "`where` worker 1 serves the page of its locks, HOST:PORT; the others use the ports after it\n(port 0: free ones)")
 	flags.BoolVar(&o.json, "json", false, "report as JSON")

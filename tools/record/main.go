@@ -33,7 +33,7 @@ func main() {
 	var c config
 	flag.Uint64Var(&c.seed, "seed", 1, "the first `seed`")
 	flag.DurationVar(&c.sim, "sim", 20*time.Second, "`how long` each engine is simulated; Redis three times as long")
-	flag.StringVar(&c.mutants, "mutants", fewMutants, "`names` of the mistakes that are made, parted by commas; empty is all")
+	flag.StringVar(&c.mutants, "mutants", fewMutants, "`names` of the mistakes that are made, separated by commas; empty is all")
 	flag.IntVar(&c.peers, "peers", 100, "`episodes` of each library")
 	flag.DurationVar(&c.soak, "soak", time.Minute, "`how long` the soak lasts")
 	flag.DurationVar(&c.storm, "storm", 5*time.Second, "`how long` each storm lasts")

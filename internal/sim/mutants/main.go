@@ -31,7 +31,7 @@ func main() { os.Exit(run()) }
 
 func run() int {
 	root := flag.String("root", "../..", "the `folder` of the repository")
-	only := flag.String("only", "", "only these `names`, parted by commas")
+	only := flag.String("only", "", "only these `names`, separated by commas")
 	limit := flag.Duration("limit", time.Minute, "how long a mutant is looked for, each time")
 	times := flag.Int("times", 5, "how often each is looked for, from another seed each time; the median is printed")
 	file := flag.String("json", "", "write what was found to this `file` as well")

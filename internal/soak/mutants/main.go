@@ -30,7 +30,7 @@ var needed = []string{"go.mod", "go.sum", "runtime", "internal/testserver", "int
 
 func main() {
 	root := flag.String("root", "../..", "the `folder` of the repository")
-	only := flag.String("only", "", "only these `names`, parted by commas")
+	only := flag.String("only", "", "only these `names`, separated by commas")
 	duration := flag.Duration("duration", 90*time.Second, "how long a mutant is looked for")
 	control := flag.Duration("control", 30*time.Second, "how long the runtime as it is must pass; 0 is not at all")
 	seed := flag.Uint64("seed", 1, "of all the runs")

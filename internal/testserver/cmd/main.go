@@ -24,7 +24,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, usage)
 		flags.PrintDefaults()
 	}
-	only := flags.String("only", "", "the `names` of the servers to start, parted by commas (default all)")
+	only := flags.String("only", "", "the `names` of the servers to start, separated by commas (default all)")
 	if len(os.Args) < 2 || os.Args[1] != "exec" {
 		flags.Usage()
 		os.Exit(2)

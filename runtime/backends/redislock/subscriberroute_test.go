@@ -76,6 +76,6 @@ func TestWaitWithoutAChannel(t *testing.T) {
 	_, _, err := newLocker(t, addr, login).Acquire(t.Context(), &lock.Policy{Wait: 5 * time.Second}, key)
 	require.ErrorIs(t, err, lock.ErrNotAcquired)
 	require.NotErrorIs(t, err, lock.ErrUnavailable)
-	require.ErrorContains(t, err, "it was told of no release, and polled: the server refuses to subscribe to ")
+	require.ErrorContains(t, err, "it could not subscribe to releases, and polled: the server refuses to subscribe to ")
 	require.ErrorContains(t, err, "NOPERM")
 }

@@ -50,7 +50,7 @@ func ParseServers(text, port string) (rest *url.URL, servers []string, err error
 		}
 	}
 	if strings.ContainsAny(behind, "?#") {
-		return nil, nil, fmt.Errorf("only host:port, parted by commas, and a path may follow, not %q", behind)
+		return nil, nil, fmt.Errorf("only host:port, separated by commas, and a path may follow, not %q", behind)
 	}
 	hosts, path, _ := strings.Cut(behind, "/")
 	rest.Path = strings.TrimSuffix(path, "/")

@@ -71,7 +71,7 @@ func failed(err error) int {
 
 // options reads the command line.
 func options() (o peers.Order, cache, report string) {
-	names := flag.String("peers", strings.Join(peers.Names(), ","), "only these `libraries`, parted by commas")
+	names := flag.String("peers", strings.Join(peers.Names(), ","), "only these `libraries`, separated by commas")
 	flag.Uint64Var(&o.First, "seed", 1, "the `seed` of the first episode")
 	flag.Uint64Var(&o.Count, "seeds", 0, "how `many` episodes for each library (default 200, or 1 with -explain)")
 	flag.BoolVar(&o.Explain, "explain", false, "print a log of each episode")

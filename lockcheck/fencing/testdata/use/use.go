@@ -69,7 +69,7 @@ func (s *Service) Unfenced(ctx context.Context, id int64, w store.Writer) error 
 	return s.store.Put(context.Background(), id) // want `store.Store.Put takes its fencing token from the context, and context.Background\(\) owns no lock`
 }
 
-// What can't be made out is left alone.
+// What can't be determined is left alone.
 func (s *Service) unknown(ctx context.Context, id int64, next func() uint64, fence store.Fence) error {
 	if err := s.store.Save(ctx, id, s.last); err != nil {
 		return err

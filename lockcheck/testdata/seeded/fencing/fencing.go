@@ -148,7 +148,7 @@ func (s *Service) Rightly(ctx context.Context, id int64, next func() uint64) err
 	check(s.store.Save(ctx, id, max(token, uint64(id))))        // right: no less than the lock's
 	of, _ := lock.TokenOf(ctx, "order:1")
 	check(s.store.Save(ctx, id, of))     // right: one lock is named
-	check(s.store.Save(ctx, id, next())) // right: can't be made out
+	check(s.store.Save(ctx, id, next())) // right: can't be determined
 	return s.store.Put(ctx, id)          // right: the context owns the lock
 }
 
