@@ -22,7 +22,7 @@ var sentinels = []error{
 	lock.ErrDeadlock, lock.ErrConflict, lock.ErrInvalid, lock.ErrClosed,
 }
 
-// requireOnly requires that err says kind and no other sentinel.
+// requireOnly requires that err is kind, and none of the other sentinel errors.
 func requireOnly(t *testing.T, kind, err error) {
 	t.Helper()
 	for _, s := range sentinels {
@@ -30,8 +30,8 @@ func requireOnly(t *testing.T, kind, err error) {
 	}
 }
 
-// S22: what the engine answers reaches the caller as its own class, never as
-// "held by another", and the method does not run.
+// S22: each error of the engine reaches the caller as its own class, never as "held by another",
+// and the method does not run.
 func TestEachEngineErrorHasItsClass(t *testing.T) {
 	refused := errors.New("OOM command not allowed")
 	for _, tc := range []struct {
@@ -40,8 +40,8 @@ func TestEachEngineErrorHasItsClass(t *testing.T) {
 	}{
 		{"refused", refused, lock.ErrUnavailable},
 		{"no connection", &net.OpError{Op: "dial", Err: refused}, lock.ErrUnavailable},
-		{"unknown outcome", fmt.Errorf("%w: %w", lock.ErrIndeterminate, refused), lock.ErrIndeterminate},
-		{"another's data", fmt.Errorf("%w: WRONGTYPE", lock.ErrConflict), lock.ErrConflict},
+		{"unknown result", fmt.Errorf("%w: %w", lock.ErrIndeterminate, refused), lock.ErrIndeterminate},
+		{"data of another program", fmt.Errorf("%w: WRONGTYPE", lock.ErrConflict), lock.ErrConflict},
 		{"impossible", fmt.Errorf("%w: key too long", lock.ErrInvalid), lock.ErrInvalid},
 		{"closed", lock.ErrClosed, lock.ErrClosed},
 		{"held", &driver.HeldError{}, lock.ErrNotAcquired},
@@ -75,14 +75,14 @@ func TestEachEngineErrorHasItsClass(t *testing.T) {
 	}
 }
 
-// S14, G6: an acquire of unknown outcome is undone in the background, until
-// that succeeds, and the key is free long before the ttl.
-func TestUnknownOutcomeIsUndone(t *testing.T) {
+// S14, G6: an acquire with no answer, which may have run, is undone in the background until the
+// undo succeeds. The key is free long before the ttl has passed.
+func TestAcquireWithoutAnswerIsUndone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
 		var healed atomic.Bool
 		b.onAcquire = func(_ context.Context, _ *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
-			do() // it ran; only its answer is lost
+			do() // it ran, but its answer is lost
 			return nil, lock.ErrIndeterminate
 		}
 		b.onUndo = func(ctx context.Context, a *driver.Acquisition) error {
@@ -113,7 +113,8 @@ func TestUnknownOutcomeIsUndone(t *testing.T) {
 	})
 }
 
-// G6: undoing ends with the engine's own lease at the latest, unless a place in a queue is undone.
+// G6: an undo is repeated until the engine's own lease ends at the latest, unless it is the undo of
+// a place in the engine's queue.
 func TestUndoingEndsWithTheLease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -134,8 +135,8 @@ func TestUndoingEndsWithTheLease(t *testing.T) {
 	})
 }
 
-// G6: an attempt that had no answer is undone even where a later one of the
-// same acquisition was answered.
+// G6: an attempt that had no answer is undone even if a later attempt of the same acquisition had
+// one.
 func TestUnansweredAttemptIsUndone(t *testing.T) {
 	for name, answer := range map[string]error{"held": &driver.HeldError{}, "refused": errors.New("LOADING")} {
 		t.Run(name, func(t *testing.T) {
@@ -155,8 +156,7 @@ func TestUnansweredAttemptIsUndone(t *testing.T) {
 	}
 }
 
-// A place in the engine's queue is given up when nobody waits any more,
-// however the wait ended.
+// The place in the engine's queue is given up when nobody waits any more, however the wait ended.
 func TestQueuePlaceIsGivenUp(t *testing.T) {
 	for name, second := range map[string]error{"held": &driver.HeldError{}, "refused": errors.New("READONLY")} {
 		t.Run(name, func(t *testing.T) {
@@ -183,8 +183,8 @@ func TestQueuePlaceIsGivenUp(t *testing.T) {
 	}
 }
 
-// S11: a grant that took longer than the lease is given back, and nothing runs
-// under it.
+// S11: a grant that took longer than its lease lasts is released, and the method does not run under
+// it.
 func TestGrantSlowerThanTheLease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -201,7 +201,7 @@ func TestGrantSlowerThanTheLease(t *testing.T) {
 	})
 }
 
-// S23: a context that has ended sends nothing.
+// S23: an acquire whose context has ended sends nothing.
 func TestEndedContextSendsNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -216,8 +216,8 @@ func TestEndedContextSendsNothing(t *testing.T) {
 	})
 }
 
-// S24: a cancel during the command ends the call within 100 ms, and the
-// caller's own error stays visible.
+// S24: cancelling the context during the command ends the call within 100 ms, and the error still
+// wraps the context's own error.
 func TestCancelDuringTheCommand(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -238,8 +238,8 @@ func TestCancelDuringTheCommand(t *testing.T) {
 	})
 }
 
-// Nothing is sent under a wait that ends as the turn comes, and it ends as "not
-// acquired", whichever of the two the goroutine sees first.
+// If the wait ends at the moment when the call's turn comes, nothing is sent with a context that
+// has ended. The call returns "not acquired", whichever event its goroutine sees first.
 func TestWaitEndsAsTheTurnComes(t *testing.T) {
 	for name, holder := range map[string]string{"held here": "k", "held elsewhere": "another"} {
 		t.Run(name, func(t *testing.T) {
@@ -268,7 +268,7 @@ func TestWaitEndsAsTheTurnComes(t *testing.T) {
 	}
 }
 
-// late is a context that has ended, though its Done is yet to be seen.
+// late is a context whose Err reports the end before Done does.
 type late struct {
 	context.Context
 	ended atomic.Bool
@@ -281,7 +281,8 @@ func (l *late) Err() error {
 	return l.Context.Err()
 }
 
-// S25: the same for a cancel: who is given the turn first passes it on unused.
+// S25: if the context is cancelled at the moment when the call's turn comes, the call passes the
+// turn on without using it.
 func TestCancelAsTheTurnComes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -303,7 +304,7 @@ func TestCancelAsTheTurnComes(t *testing.T) {
 	})
 }
 
-// The wait of a policy is no deadline of the caller's.
+// The end of a policy's wait is not reported as a deadline of the caller's context.
 func TestWaitThatEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := memlock.New()
@@ -347,7 +348,7 @@ func TestNamedBackends(t *testing.T) {
 		l := lock.New(own, &lock.Options{Backends: map[string]driver.Backend{"eu": named}})
 		eu := &lock.Policy{Backend: "eu", Try: true}
 		ctx, held := acquire(t, t.Context(), l, nil, "k")
-		// One key on two backends is two locks, nested or not.
+		// One key at two backends is two locks, nested or not.
 		inner, second := acquire(t, ctx, l, eu, "k")
 		require.EqualValues(t, 1, named.acquires.Load())
 		_, _, err := l.Acquire(inner, eu, "k")
@@ -364,8 +365,8 @@ func TestNamedBackends(t *testing.T) {
 	})
 }
 
-// A lease that is to be handed on is longer than the policy's, but not than the
-// engine's longest: who waits has what is to be had.
+// A lease that is to be handed on is longer than the policy's ttl. If the engine refuses such a
+// length, the waiting call gets the policy's ttl.
 func TestLongestLeaseContended(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()

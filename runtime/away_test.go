@@ -15,8 +15,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// waiting is an engine that grants nothing as long as it waits for something, such as a failover that
-// is switched.
+// waiting is an engine that grants nothing while it waits for something, such as a failover that is
+// switching engines.
 type waiting struct {
 	*scripted
 	over atomic.Bool
@@ -35,8 +35,8 @@ func newWaiting() *waiting {
 	return w
 }
 
-// While the engine grants nothing, nobody is told that another holds the lock, also not for the answer
-// to another call: no Skip succeeds.
+// While the engine grants nothing, no call reports that another holds the lock, even if the
+// engine's answer was to another call. So no call with Skip succeeds.
 func TestEngineThatWaits(t *testing.T) {
 	policies := map[string]*lock.Policy{
 		"try":       {Try: true},
@@ -75,7 +75,7 @@ func TestEngineThatWaits(t *testing.T) {
 	}
 }
 
-// Who may wait goes on waiting, also for several locks.
+// A call that may wait continues to wait, also for several locks.
 func TestWaitsForAnEngineThatWaits(t *testing.T) {
 	for _, n := range []int{1, 5} {
 		for _, behind := range []bool{false, true} {
@@ -104,7 +104,8 @@ func TestWaitsForAnEngineThatWaits(t *testing.T) {
 	}
 }
 
-// An engine that answers again is believed: a Try that comes behind a waiter is told what that was told last.
+// A Try behind a waiter reports the newest answer that the waiter got. So it no longer reports an
+// outage once the engine answers again.
 func TestEngineThatWaitsNoMore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWaiting()

@@ -8,7 +8,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// A Locker counts its acquisitions in decimal, as the ID says.
+// IDs end in the decimal number of the acquisition, counted by its Locker. Numbers are compared,
+// not strings.
 func TestBegunBefore(t *testing.T) {
 	at := func(n string) string { return "6f1d4c1e-0000-4000-8000-000000000000:" + n }
 	counts := []string{"1", "2", "9", "10", "11", "100"}

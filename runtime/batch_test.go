@@ -16,56 +16,58 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// joint is a scripted engine that takes and frees many keys in one call.
-type joint struct {
+// batchBackend is a scripted engine that acquires and releases many keys in one call.
+type batchBackend struct {
 	*scripted
-	trip               time.Duration // of a call
-	asked, freedAtOnce []int         // how many keys, for each call
-	garble             bool          // it breaks its contract
+	callTime           time.Duration // how long a call takes
+	asked, freedAtOnce []int         // the number of keys of each call
+	breakContract      bool          // return results that break the contract
 	calls              atomic.Int64
 }
 
-func newJoint() *joint { return &joint{scripted: newScripted(), trip: time.Millisecond} }
+func newBatchBackend() *batchBackend {
+	return &batchBackend{scripted: newScripted(), callTime: time.Millisecond}
+}
 
-func (b *joint) AtOnce() int { return 1 }
+func (b *batchBackend) AtOnce() int { return 1 }
 
-func (b *joint) AcquireAll(ctx context.Context, as []*driver.Acquisition) ([]driver.Lease, []error) {
+func (b *batchBackend) AcquireAll(ctx context.Context, as []*driver.Acquisition) ([]driver.Lease, []error) {
 	b.calls.Add(1)
 	b.mu.Lock()
 	b.asked = append(b.asked, len(as))
 	b.mu.Unlock()
-	time.Sleep(b.trip)
+	time.Sleep(b.callTime)
 	leases, errs := make([]driver.Lease, len(as)), make([]error, len(as))
 	for i, a := range as {
 		leases[i], errs[i] = b.Acquire(ctx, a)
 	}
-	if b.garble {
+	if b.breakContract {
 		return leases[1:], errs
 	}
 	return leases, errs
 }
 
-func (b *joint) ReleaseAll(ctx context.Context, leases []driver.Lease, lasts []uint64) []error {
+func (b *batchBackend) ReleaseAll(ctx context.Context, leases []driver.Lease, lasts []uint64) []error {
 	b.calls.Add(1)
 	b.mu.Lock()
 	b.freedAtOnce = append(b.freedAtOnce, len(leases))
 	b.mu.Unlock()
-	time.Sleep(b.trip)
+	time.Sleep(b.callTime)
 	errs := make([]error, len(leases))
 	for i, l := range leases {
 		errs[i] = l.Release(ctx, lasts[i])
 	}
-	if b.garble {
+	if b.breakContract {
 		return errs[1:]
 	}
 	return errs
 }
 
-// What an engine can take in one step is asked for in one call, and freed so.
+// Locks that the engine can take in one call are requested in one call, and released in one.
 func TestSeveralInOneCall(t *testing.T) {
 	for _, n := range []int{2, 5, 1000} {
 		bubble(t, func(t *testing.T) {
-			b, heard := newJoint(), &heard{}
+			b, heard := newBatchBackend(), &heard{}
 			l := newLocker(t, b, &lock.Options{Observer: heard})
 			began := time.Now()
 			ctx, held, err := l.AcquireAll(t.Context(), numbered(n, nil)...)
@@ -84,11 +86,11 @@ func TestSeveralInOneCall(t *testing.T) {
 	}
 }
 
-// What this process holds already is waited for in the order, and nothing behind it is held
-// meanwhile. Those that came to wait for one of the call's keys have their turn behind it.
-func TestSeveralBesideAHolderHere(t *testing.T) {
+// A key that this process holds is waited for in its place in the order, and no later key is held
+// meanwhile. Calls that began to wait for one of the call's keys get their turn after the call.
+func TestSeveralWithAHolderHere(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := newJoint()
+		b := newBatchBackend()
 		l := newLocker(t, b, nil)
 		_, theirs := acquire(t, t.Context(), l, nil, "k005")
 		reqs := numbered(20, nil)
@@ -120,10 +122,11 @@ func TestSeveralBesideAHolderHere(t *testing.T) {
 	})
 }
 
-// What another process holds is waited for, and what was granted behind it goes back first.
-func TestSeveralBesideAHolderElsewhere(t *testing.T) {
+// A key that another process holds is waited for, and the keys after it that were granted are
+// released first.
+func TestSeveralWithAHolderElsewhere(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := newJoint()
+		b := newBatchBackend()
 		l, other := newLocker(t, b, nil), newLocker(t, b, nil)
 		_, theirs := acquire(t, t.Context(), other, nil, "k005")
 		reqs := numbered(20, &lock.Policy{Wait: time.Second})
@@ -133,39 +136,39 @@ func TestSeveralBesideAHolderElsewhere(t *testing.T) {
 		require.Equal(t, []int{14}, seen(b.scripted, &b.freedAtOnce)[:1])
 		require.NoError(t, release(theirs))
 		synctest.Wait()
-		free(t, other, reqs)
+		requireFree(t, other, reqs)
 		require.Zero(t, l.Active())
 		require.Zero(t, l.Entries())
 	})
 }
 
-// An engine that breaks its contract leaves nothing behind.
-func TestSeveralGarbled(t *testing.T) {
+// After an engine has broken its contract no lock is left.
+func TestSeveralWithABrokenContract(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := newJoint()
-		b.garble = true
+		b := newBatchBackend()
+		b.breakContract = true
 		l := newLocker(t, b, nil)
 		_, _, err := l.AcquireAll(t.Context(), numbered(10, nil)...)
 		requireOnly(t, lock.ErrIndeterminate, err)
 		synctest.Wait()
 		require.EqualValues(t, 10, b.undos.Load())
-		free(t, newLocker(t, b.scripted, nil), numbered(10, nil))
+		requireFree(t, newLocker(t, b.scripted, nil), numbered(10, nil))
 
-		b.garble = false
+		b.breakContract = false
 		_, held, err := l.AcquireAll(t.Context(), numbered(10, nil)...)
 		require.NoError(t, err)
-		b.garble = true
-		require.NoError(t, release(held)) // the leases are freed again in the background
+		b.breakContract = true
+		require.NoError(t, release(held)) // meanwhile the leases are released in the background
 		synctest.Wait()
-		free(t, newLocker(t, b.scripted, nil), numbered(10, nil))
+		requireFree(t, newLocker(t, b.scripted, nil), numbered(10, nil))
 	})
 }
 
-// Of several that are released together one is lost, and one has no answer: the former is
-// told, and the latter goes on.
+// Of several locks that are released together one is lost, and the release of another has no
+// answer. The caller gets ErrLost for the first; the other release is repeated in the background.
 func TestSeveralReleasedWithErrors(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := newJoint()
+		b := newBatchBackend()
 		var n atomic.Int64
 		b.onRelease = func(_ context.Context, _ uint64, do func() error) error {
 			switch n.Add(1) {
@@ -186,15 +189,15 @@ func TestSeveralReleasedWithErrors(t *testing.T) {
 		require.ErrorAs(t, err, &where)
 		require.Equal(t, "k007", where.Key, "the last is released first")
 		time.Sleep(time.Second)
-		free(t, newLocker(t, b.scripted, nil), numbered(10, nil))
+		requireFree(t, newLocker(t, b.scripted, nil), numbered(10, nil))
 		require.EqualValues(t, 11+10, n.Load())
 	})
 }
 
-// A grant that took longer than its lease lasts is given back, and its key asked for again.
+// A grant that took longer than its lease lasts is released, and its key is requested again.
 func TestSeveralGrantedTooLate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := newJoint()
+		b := newBatchBackend()
 		var late atomic.Int64
 		b.onAcquire = func(_ context.Context, a *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
 			if a.Key == "k003" && late.Add(1) == 1 {
@@ -210,14 +213,14 @@ func TestSeveralGrantedTooLate(t *testing.T) {
 		require.NoError(t, lock.Check(ctx))
 		require.NoError(t, release(held))
 		synctest.Wait()
-		free(t, newLocker(t, b.scripted, nil), numbered(6, nil))
+		requireFree(t, newLocker(t, b.scripted, nil), numbered(6, nil))
 	})
 }
 
-// A Locker that was closed, or a call whose context has ended, asks for nothing.
+// A closed Locker, or a call whose context has ended, sends no request.
 func TestSeveralOfAClosedLocker(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := newJoint()
+		b := newBatchBackend()
 		l := newLocker(t, b, nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -231,16 +234,16 @@ func TestSeveralOfAClosedLocker(t *testing.T) {
 	})
 }
 
-// unhashable is an engine that is no key of a map.
+// unhashable is an engine whose type can't be a map key.
 type unhashable struct {
-	*joint
+	*batchBackend
 	servers []string
 }
 
-// A Backend may be of any type.
+// A Backend may be of any type, even one that can't be a map key.
 func TestBatchOfAnyBackend(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := unhashable{newJoint(), nil}
+		b := unhashable{newBatchBackend(), nil}
 		l, other := newLocker(t, b, nil), newLocker(t, decorated{b}, nil)
 		ctx, held, err := l.AcquireAll(t.Context(), numbered(3, nil)...)
 		require.NoError(t, err)
@@ -254,15 +257,15 @@ func TestBatchOfAnyBackend(t *testing.T) {
 	})
 }
 
-// decorated is a Backend around another one.
+// decorated is a Backend that wraps another one.
 type decorated struct{ driver.Backend }
 
-// Who waits for one until the wait for the others is over has waited for them: that is no matter
-// of the engine's.
+// A key's wait may end while the call waits for other keys. That is reported as an ended wait, not
+// as a failure of the engine.
 func TestSeveralAfterTheirWait(t *testing.T) {
 	for name, open := range map[string]func() (driver.Backend, *scripted){
-		"joint": func() (driver.Backend, *scripted) { b := newJoint(); return b, b.scripted },
-		"each":  func() (driver.Backend, *scripted) { b := newBatching(); return b, b.scripted },
+		"batch": func() (driver.Backend, *scripted) { b := newBatchBackend(); return b, b.scripted },
+		"each":  func() (driver.Backend, *scripted) { b := newBounded(); return b, b.scripted },
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {

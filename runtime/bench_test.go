@@ -30,7 +30,7 @@ func BenchmarkUncontended(b *testing.B) {
 	}
 }
 
-// Each goroutine has a key of its own: what cores gain.
+// Each goroutine has its own key, so the benchmark shows what more cores gain.
 func BenchmarkUncontendedParallel(b *testing.B) {
 	l, p, ctx := benchLocker(b), &lock.Policy{TTL: time.Minute}, b.Context()
 	var n atomic.Int64
@@ -47,7 +47,7 @@ func BenchmarkUncontendedParallel(b *testing.B) {
 	})
 }
 
-// A program that holds other locks meanwhile.
+// The program holds other locks meanwhile.
 func BenchmarkUncontendedBesideHolds(b *testing.B) {
 	l, p, ctx := benchLocker(b), &lock.Policy{TTL: time.Minute}, b.Context()
 	for i := range 10_000 {
@@ -82,7 +82,7 @@ func BenchmarkReentry(b *testing.B) {
 	}
 }
 
-// A re-entry under a context of its own, as in an errgroup.
+// The re-entry's context is derived from the method's, as in an errgroup.
 func BenchmarkReentryUnderADerivedContext(b *testing.B) {
 	l, p := benchLocker(b), &lock.Policy{TTL: time.Minute, Reentrant: true}
 	ctx, outer, err := l.Acquire(b.Context(), p, "k")
@@ -134,8 +134,8 @@ func BenchmarkHotKey64(b *testing.B) {
 	wg.Wait()
 }
 
-// What a hand-off costs that does nothing else: 64 goroutines pass a token round, and
-// read the clock each time.
+// The cost of a hand-off that does nothing else: 64 goroutines pass a token round, and each reads
+// the clock when it gets the token.
 func BenchmarkFloorHandOff64(b *testing.B) {
 	var ring [64]chan int
 	for i := range ring {

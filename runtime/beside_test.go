@@ -13,10 +13,10 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// A key that a call has not asked for yet is free for others of the process.
-func TestOthersTakeWhatIsNotAskedForYet(t *testing.T) {
+// Other calls of the process can take a key that a call has not requested yet.
+func TestOthersTakeKeysNotRequestedYet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := newBatching()
+		b := newBounded()
 		b.most = 16
 		b.onAcquire = func(ctx context.Context, _ *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
 			if err := wait(ctx, 10*time.Millisecond); err != nil {
@@ -39,10 +39,11 @@ func TestOthersTakeWhatIsNotAskedForYet(t *testing.T) {
 	})
 }
 
-// The wait of each lock is its own: a short one cuts no request for another.
+// Each lock of an AcquireAll has its own wait. A short wait does not cancel the request for another
+// lock.
 func TestWaitOfEachOfSeveral(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := newBatching()
+		b := newBounded()
 		b.onAcquire = func(ctx context.Context, a *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
 			d := 100 * time.Millisecond
 			if a.Key == "k000" {

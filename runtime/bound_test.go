@@ -12,10 +12,11 @@ import (
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
 )
 
-// A call that releases does not wait, and neither does one that may get a permit at once. Those
-// that run a tick, and readers that share no lease, wait each by themselves.
+// Policy.Queue counts the calls that wait. A call that is releasing does not count, nor does one
+// that can get a permit at once. Each call that runs a tick counts, and each reader whose lease
+// can't be shared.
 func TestQueueCountsWhoWaits(t *testing.T) {
-	busyBehind := func(t *testing.T, l *lock.Locker, p *lock.Policy, ask func(*lock.Policy) error) {
+	busyBehindWaiter := func(t *testing.T, l *lock.Locker, p *lock.Policy, ask func(*lock.Policy) error) {
 		waits := make(chan error, 1)
 		go func() { waits <- ask(p) }()
 		synctest.Wait()
@@ -44,7 +45,7 @@ func TestQueueCountsWhoWaits(t *testing.T) {
 			_, held, err := l.AcquireOnce(t.Context(), p, "k", "1")
 			require.NoError(t, err)
 			time.AfterFunc(500*time.Millisecond, func() { _ = release(held) })
-			busyBehind(t, l, p, func(p *lock.Policy) error {
+			busyBehindWaiter(t, l, p, func(p *lock.Policy) error {
 				_, held, err := l.AcquireOnce(t.Context(), p, "k", "2")
 				held.Release(nil)
 				return err
@@ -58,7 +59,7 @@ func TestQueueCountsWhoWaits(t *testing.T) {
 				other, l := newLocker(t, engine, nil), newLocker(t, engine, nil)
 				_, held := acquire(t, t.Context(), other, &lock.Policy{Write: p.Read, Permits: p.Permits, Weight: p.Permits}, "k")
 				time.AfterFunc(500*time.Millisecond, func() { _ = release(held) })
-				busyBehind(t, l, p, func(p *lock.Policy) error {
+				busyBehindWaiter(t, l, p, func(p *lock.Policy) error {
 					return l.Do(t.Context(), p, "k", func(context.Context) error { return nil })
 				})
 			})
@@ -67,7 +68,7 @@ func TestQueueCountsWhoWaits(t *testing.T) {
 	t.Run("permits that are free", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			l, p := newLocker(t, memlock.New(), nil), &lock.Policy{Permits: 3, Queue: 1}
-			together(3, func(int) {
+			concurrently(3, func(int) {
 				require.NoError(t, l.Do(t.Context(), p, "k", func(context.Context) error { time.Sleep(time.Second); return nil }))
 			})
 		})

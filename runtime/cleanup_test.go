@@ -16,9 +16,9 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// Part of an engine hangs: what is to be undone there keeps nobody from a key that a
-// call gave back because it could not have the other, which was among those.
-func TestGivenBackBesideHungKeys(t *testing.T) {
+// A part of an engine hangs. Each call takes one key there and one elsewhere, and fails. The undos
+// that hang do not delay the release of the other key.
+func TestReleaseDuringHungUndos(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const n = 100
 		b := newScripted()
@@ -39,22 +39,22 @@ func TestGivenBackBesideHungKeys(t *testing.T) {
 		l := lock.New(b, nil)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		together(n, func(i int) {
+		concurrently(n, func(i int) {
 			_, _, err := l.AcquireAll(ctx, requests("a"+strconv.Itoa(i), "z"+strconv.Itoa(i))...)
 			require.ErrorIs(t, err, lock.ErrIndeterminate)
 		})
 		began := time.Now()
-		together(n, func(i int) {
+		concurrently(n, func(i int) {
 			_, held := acquire(t, t.Context(), l, &lock.Policy{Try: true}, "a"+strconv.Itoa(i))
 			require.NoError(t, release(held))
 		})
 		require.Equal(t, began, time.Now())
-		require.ErrorIs(t, l.Close(expired()), context.Canceled) // what hangs is left
+		require.ErrorIs(t, l.Close(expired()), context.Canceled) // the tasks that hang are left
 	})
 }
 
-// silentPart is an engine of which the keys that begin with z do not answer. It notes how many
-// undos hang there at once.
+// silentPart returns an engine that does not answer for keys that begin with z, and the number of
+// their undos that hang at the moment.
 func silentPart() (b *scripted, hanging *atomic.Int64) {
 	b, hanging = newScripted(), &atomic.Int64{}
 	b.onAcquire = func(ctx context.Context, a *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
@@ -74,9 +74,9 @@ func silentPart() (b *scripted, hanging *atomic.Int64) {
 	return b, hanging
 }
 
-// Part of an engine hangs, and calls go on giving up there: who gives up waiting at the rest is taken
-// out of its queue at once.
-func TestUndoBesideHungKeys(t *testing.T) {
+// A part of an engine hangs, and calls keep giving up there. A call that gives up waiting for a key
+// of another part is taken out of the engine's queue at once.
+func TestUndoDuringHungUndos(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b, _ := silentPart()
 		var undone atomic.Bool
@@ -86,7 +86,7 @@ func TestUndoBesideHungKeys(t *testing.T) {
 			return hangs(ctx, a)
 		}
 		l := lock.New(b, nil)
-		together(30, func(i int) {
+		concurrently(30, func(i int) {
 			for n := range 20 {
 				ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 				_, _, err := l.Acquire(ctx, nil, "z"+strconv.Itoa(100*i+n))
@@ -100,19 +100,19 @@ func TestUndoBesideHungKeys(t *testing.T) {
 		synctest.Wait()
 		require.True(t, undone.Load())
 		require.NoError(t, release(held))
-		require.ErrorIs(t, l.Close(expired()), context.Canceled) // what hangs is left
+		require.ErrorIs(t, l.Close(expired()), context.Canceled) // the tasks that hang are left
 	})
 }
 
-// What was not undone at the first try is tried again, by so many at once as an engine that
-// comes back can bear.
+// Undos that failed at the first try are tried again, at most 32 at once: as many as an engine that
+// has just come back can handle.
 func TestFewUndosAreTriedAgainAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b, hanging := silentPart()
 		l := lock.New(b, nil)
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
-		together(500, func(i int) {
+		concurrently(500, func(i int) {
 			_, _, err := l.Acquire(ctx, nil, "z"+strconv.Itoa(i))
 			require.ErrorIs(t, err, lock.ErrIndeterminate)
 		})
@@ -121,12 +121,13 @@ func TestFewUndosAreTriedAgainAtOnce(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 			require.LessOrEqual(t, hanging.Load(), int64(32))
 		}
-		require.ErrorIs(t, l.Close(expired()), context.Canceled) // what hangs is left
+		require.ErrorIs(t, l.Close(expired()), context.Canceled) // the tasks that hang are left
 	})
 }
 
-// What hangs while others wait for it takes the room of no other chore.
-func TestClearingUpBesideHungReleases(t *testing.T) {
+// Releases that hang while the next calls wait for their keys do not delay the first try of another
+// task.
+func TestCleanUpDuringHungReleases(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const n = 100
 		b := newScripted()
@@ -141,7 +142,7 @@ func TestClearingUpBesideHungReleases(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		_, held := acquire(t, t.Context(), l, nil, "held")
 		time.AfterFunc(time.Second, cancel)
-		together(n, func(i int) {
+		concurrently(n, func(i int) {
 			_, _, err := l.AcquireAll(ctx, requests("a"+strconv.Itoa(i), "held")...)
 			require.ErrorIs(t, err, context.Canceled)
 		})
@@ -152,12 +153,12 @@ func TestClearingUpBesideHungReleases(t *testing.T) {
 		synctest.Wait()
 		require.EqualValues(t, 1, b.undos.Load())
 		held.Release(nil)
-		require.ErrorIs(t, l.Close(expired()), context.Canceled) // what hangs is left
+		require.ErrorIs(t, l.Close(expired()), context.Canceled) // the tasks that hang are left
 	})
 }
 
-// A backend that hangs does not keep what is to be cleared up at another waiting.
-func TestClearingUpBesideAHungBackend(t *testing.T) {
+// A backend that hangs does not delay the clean-up at another backend.
+func TestCleanUpDuringAHungBackend(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		hung, well := newScripted(), newScripted()
 		var healed atomic.Bool
@@ -192,8 +193,8 @@ func TestClearingUpBesideAHungBackend(t *testing.T) {
 	})
 }
 
-// A place in the engine's queue may outlast the ttl of who waited there: its undo goes on for
-// as long, or the lock would be given to nobody.
+// A place in the engine's queue may outlast the ttl of the call that waited. Its undo is repeated
+// for as long; otherwise the engine might grant the lock to a call that has left.
 func TestUndoOfAPlaceOutlastsTheTTL(t *testing.T) {
 	for name, p := range map[string]lock.Policy{"mutex": {}, "fair": {Fair: true}} {
 		t.Run(name, func(t *testing.T) {

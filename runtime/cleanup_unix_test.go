@@ -15,14 +15,15 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// An outage may leave thousands to clear up; what waits costs what is done nothing. It is the
-// processor's time of this process that grows with their number, and not with its square. The
-// best of three tries counts, as the garbage collector runs in some of them.
-func TestClearingUpAfterAnOutage(t *testing.T) {
+// An outage may leave thousands of clean-up tasks. The tasks that wait cost nothing for the task
+// that runs: the processor time of this process grows linearly with their number, not
+// quadratically. The best of three tries counts, because the garbage collector runs in some of
+// them.
+func TestCleanUpAfterAnOutage(t *testing.T) {
 	const few, times, limit = 500, 40, 100
 	best := 0.0
 	for range 3 {
-		one, many := clearUp(t, few), clearUp(t, few*times)
+		one, many := cleanUp(t, few), cleanUp(t, few*times)
 		if ratio := float64(many) / float64(one); best == 0 || ratio < best {
 			best = ratio
 		}
@@ -31,12 +32,12 @@ func TestClearingUpAfterAnOutage(t *testing.T) {
 			return
 		}
 	}
-	t.Fatalf("%d times the clean-ups take %.0f times as long", times, best)
+	t.Fatalf("%d times as many clean-ups take %.0f times as long", times, best)
 }
 
-// clearUp returns how long it takes to clear up after n acquires that had no answer. Each was tried
-// in vain before the engine is there again.
-func clearUp(t *testing.T, n int) (took time.Duration) {
+// cleanUp returns the processor time that it takes to clean up after n acquires that had no answer.
+// Each undo has failed once before the engine is back.
+func cleanUp(t *testing.T, n int) (took time.Duration) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
 		b.onAcquire = func(context.Context, *driver.Acquisition, func() (driver.Lease, error)) (driver.Lease, error) {

@@ -13,9 +13,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// S6, G2: the machine slept past the lease. The monotonic clock stood still
-// meanwhile, and the lock is lost all the same: at once for who asks, and for
-// the context when the watchdog looks next.
+// S6, G2: the machine slept past the end of the lease. The monotonic clock stood still meanwhile,
+// but the lock is lost: Check says so at once, and the context ends when the watchdog next looks.
 func TestSuspendEndsTheLease(t *testing.T) {
 	l := newLocker(t, memlock.New(), nil)
 	short := &lock.Policy{TTL: time.Minute}
@@ -32,36 +31,36 @@ func TestSuspendEndsTheLease(t *testing.T) {
 	requireOnly(t, lock.ErrLost, context.Cause(ctx))
 	requireOnly(t, lock.ErrLost, release(held))
 
-	// What is taken after the sleep counts from there.
+	// A lease that is taken after the sleep counts from the time after it.
 	ctx, held = acquire(t, t.Context(), l, short, "k")
 	require.NoError(t, lock.Check(ctx))
 	require.NoError(t, release(held))
 	require.NoError(t, release(second))
 }
 
-// Timers stand still while the machine sleeps: the context of a lease that nobody
-// looks at before its end ends soon after all the same.
+// Timers stand still while the machine sleeps. A lease that nobody would look at before its end
+// still ends soon after the sleep.
 func TestSuspendEndsAFixedLeaseSoon(t *testing.T) {
 	l := newLocker(t, memlock.New(), nil)
 	l.NoticeSleep(20 * time.Millisecond)
 	ctx, held := acquire(t, t.Context(), l, &lock.Policy{TTL: time.Hour, NoRenew: true}, "k")
 	kept, second := acquire(t, t.Context(), l, &lock.Policy{TTL: 24 * time.Hour, NoRenew: true}, "k2")
-	time.Sleep(100 * time.Millisecond) // it has looked at them, and has nothing to do for long
+	time.Sleep(100 * time.Millisecond) // the watchdog has looked at both leases, and would sleep for long
 	lock.Suspend(2 * time.Hour)
 	select {
 	case <-ctx.Done():
 		requireOnly(t, lock.ErrLost, context.Cause(ctx))
 	case <-time.After(time.Minute):
-		t.Error("it goes on")
+		t.Error("the context has not ended")
 	}
 	requireOnly(t, lock.ErrLost, release(held))
 	require.NoError(t, kept.Err())
 	require.NoError(t, release(second))
 }
 
-// A wall clock that is set back by what the machine has slept hides that from who asks,
-// until the watchdog looks.
-func TestSuspendBesideAClockThatIsSet(t *testing.T) {
+// If the wall clock was set back by the time that the machine slept, Check does not see the sleep
+// until the watchdog has looked.
+func TestSuspendWithAClockThatIsSetBack(t *testing.T) {
 	l := newLocker(t, memlock.New(), nil)
 	l.NoticeSleep(20 * time.Millisecond)
 	ctx, held := acquire(t, t.Context(), l, &lock.Policy{TTL: time.Hour}, "k")
@@ -70,8 +69,8 @@ func TestSuspendBesideAClockThatIsSet(t *testing.T) {
 	requireOnly(t, lock.ErrLost, release(held))
 }
 
-// S1: no renewal is taken for a success that was sent before the machine slept
-// and answered after.
+// S1: a renewal that was sent before the machine slept, and answered after, does not count as a
+// success.
 func TestSuspendDuringARenewal(t *testing.T) {
 	b := newScripted()
 	b.onRenew = func(_ context.Context, do func() error) error {
@@ -85,11 +84,11 @@ func TestSuspendDuringARenewal(t *testing.T) {
 	requireOnly(t, lock.ErrLost, release(held))
 }
 
-// A bubble's clock is no machine's: what is measured on one says nothing about
+// The clock of a bubble is not that of the machine. What is measured on the one does not affect
 // leases on the other, in the same process at the same time.
 func TestBubblesDoNotDisturbRealLeases(t *testing.T) {
 	l := newLocker(t, memlock.New(), nil)
-	ctx, held := acquire(t, t.Context(), l, &lock.Policy{TTL: 2 * time.Hour}, "k") // longer than the sleep, should it be seen here
+	ctx, held := acquire(t, t.Context(), l, &lock.Policy{TTL: 2 * time.Hour}, "k") // longer than the sleep, if it were seen here
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

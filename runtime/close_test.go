@@ -31,8 +31,8 @@ func TestClosedLocker(t *testing.T) {
 	})
 }
 
-// G12: Close waits for the holds; a method that runs may go on re-entering
-// meanwhile, and takes nothing new.
+// G12: Close waits for the holds. Meanwhile a method that runs may re-enter its lock, but gets no
+// other lock.
 func TestCloseWaitsForHolds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := lock.New(memlock.New(), nil)
@@ -56,9 +56,9 @@ func TestCloseWaitsForHolds(t *testing.T) {
 	})
 }
 
-// S5, G12: what is held when Close may wait no longer is taken away from its
-// method and given back to the engine.
-func TestCloseTakesAwayWhatIsLeft(t *testing.T) {
+// S5, G12: when Close may wait no longer, it ends the holds that are left and releases their locks
+// at the engine.
+func TestCloseEndsHoldsThatAreLeft(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
 		l := lock.New(b, nil)
@@ -86,7 +86,7 @@ func TestCloseTakesAwayWhatIsLeft(t *testing.T) {
 	})
 }
 
-// A second Close waits for the first, and no longer than its own context lasts.
+// A second Close waits for the first, but no longer than its own context lasts.
 func TestCloseAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := lock.New(newScripted(), nil)
@@ -111,8 +111,8 @@ func TestCloseAgain(t *testing.T) {
 	})
 }
 
-// Waiters get ErrClosed at once: those in line here, the one that competes at
-// the engine, and those in line behind that.
+// Waiters get ErrClosed at once: those in the local queue, the one that waits at the engine, and
+// those queued behind it.
 func TestCloseWakesWaiters(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := memlock.New()
@@ -143,7 +143,7 @@ func TestCloseWakesWaiters(t *testing.T) {
 	})
 }
 
-// Nobody slips into the line behind Close's back, to wait there for the holder.
+// No call joins the queue while Close runs, to wait there for the holder.
 func TestCloseRacesWithWaiters(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		for range 300 {
@@ -151,7 +151,7 @@ func TestCloseRacesWithWaiters(t *testing.T) {
 			_, held := acquire(t, t.Context(), l, nil, "k")
 			began := time.Now()
 			time.AfterFunc(time.Second, func() { held.Release(nil) })
-			together(9, func(i int) {
+			concurrently(9, func(i int) {
 				if i == 4 {
 					require.NoError(t, l.Close(t.Context()))
 					return
@@ -164,8 +164,8 @@ func TestCloseRacesWithWaiters(t *testing.T) {
 	})
 }
 
-// A grant that comes when Close has given up waiting is given back: nobody
-// would renew it or end its context.
+// A grant that comes after Close has stopped waiting is released: nobody would renew it or end its
+// context.
 func TestGrantAfterClose(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -192,8 +192,8 @@ func TestGrantAfterClose(t *testing.T) {
 	})
 }
 
-// Close and a release at the same instant: the key is released once, and a
-// method is never told that another owns it.
+// If Close and a release come at the same instant, the key is released once, and the method is
+// never told that another owns it.
 func TestCloseRacesWithRelease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		for range 20 {
@@ -206,7 +206,7 @@ func TestCloseRacesWithRelease(t *testing.T) {
 				<-start
 				l.Close(ctx)
 			}()
-			together(100, func(i int) {
+			concurrently(100, func(i int) {
 				_, held := acquire(t, t.Context(), l, nil, string(rune('A'+i)))
 				time.Sleep(time.Second)
 				if i == 0 {
@@ -223,16 +223,16 @@ func TestCloseRacesWithRelease(t *testing.T) {
 	})
 }
 
-// Close takes away one lock while another is being released: that one is the
-// method's own to release, and is not released twice.
-func TestCloseLeavesAloneWhatIsReleased(t *testing.T) {
+// While Close ends one hold, a method releases another one. Close does not release that one a
+// second time.
+func TestCloseDuringARelease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
 		l := lock.New(b, nil)
 		holds := map[string]*lock.Hold{}
 		var first, second string
-		// Close has its list of what is held, and takes away the first of it.
-		taking := func(key string) {
+		// Close has listed the holds, and now ends the first of them.
+		ending := func(key string) {
 			if first != "" {
 				return
 			}
@@ -244,7 +244,7 @@ func TestCloseLeavesAloneWhatIsReleased(t *testing.T) {
 			return &watched{s, func() { taking(a.Key) }}, err
 		}
 		other := newLocker(t, b.Backend, nil)
-		for _, key := range []string{"a", "b"} { // who had to wait has a subscription
+		for _, key := range []string{"a", "b"} { // a call that had to wait has a subscription
 			_, theirs := acquire(t, t.Context(), other, nil, key)
 			time.AfterFunc(time.Second, func() { theirs.Release(nil) })
 			_, holds[key] = acquire(t, t.Context(), l, nil, key)
@@ -257,7 +257,7 @@ func TestCloseLeavesAloneWhatIsReleased(t *testing.T) {
 	})
 }
 
-// watched tells when it is closed.
+// watched calls closing when it is closed.
 type watched struct {
 	driver.Subscription
 	closing func()
@@ -268,7 +268,7 @@ func (w *watched) Close() {
 	w.Subscription.Close()
 }
 
-// Close clears up what is still to be cleared up, while its context allows it.
+// Close finishes the clean-up, as far as its context allows.
 func TestCloseFinishesCleaningUp(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -290,7 +290,7 @@ func TestCloseFinishesCleaningUp(t *testing.T) {
 	})
 }
 
-// An engine that never answers does not keep Close for ever.
+// An engine that never answers does not keep Close waiting without end.
 func TestCloseGivesUpCleaningUp(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -308,9 +308,9 @@ func TestCloseGivesUpCleaningUp(t *testing.T) {
 	})
 }
 
-// All that was to be cleared up is handed to its backend at least once, also by a Close
-// that has no time for it: one that others share may go on by itself.
-func TestCloseTriesAllThatIsLeft(t *testing.T) {
+// Each clean-up task is handed to its backend at least once, even if Close has no time for it: a
+// backend that other Lockers share may finish it alone.
+func TestCloseTriesEachTask(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const n = 100
 		b := newScripted()
@@ -341,7 +341,7 @@ func TestCloseTriesAllThatIsLeft(t *testing.T) {
 	})
 }
 
-// What waits to be tried again has no time left in a Close whose context has ended.
+// If its context has ended, Close does not wait for a task that failed to be tried again.
 func TestCloseWaitsForNoSecondTry(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -349,14 +349,14 @@ func TestCloseWaitsForNoSecondTry(t *testing.T) {
 		l := lock.New(b, nil)
 		_, held := acquire(t, t.Context(), l, nil, "k")
 		require.NoError(t, release(held))
-		time.Sleep(3 * time.Second) // tries are half a second apart by now
+		time.Sleep(3 * time.Second) // by now, half a second passes between two tries
 		began := time.Now()
 		require.ErrorContains(t, l.Close(expired()), "1 locks, or requests for one, could not be given back")
 		require.Equal(t, time.Second, time.Since(began))
 	})
 }
 
-// silent is an Observer that returns late when a lock is lost.
+// silent is an Observer that, when a lock is lost, does not return until goOn is closed.
 type silent struct{ heard, goOn chan struct{} }
 
 func (s silent) Observe(_ context.Context, e lock.Event) {
@@ -366,9 +366,8 @@ func (s silent) Observe(_ context.Context, e lock.Event) {
 	}
 }
 
-// G12: an idle lease whose time is over as Close begins is given back before the backend is
-// closed.
-func TestCloseAsAnIdleLeaseGoesBack(t *testing.T) {
+// G12: an idle lease whose time is over as Close begins is released before the backend is closed.
+func TestCloseAsAnIdleLeaseEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
 		b.onRelease = func(ctx context.Context, _ uint64, do func() error) error {
@@ -380,13 +379,13 @@ func TestCloseAsAnIdleLeaseGoesBack(t *testing.T) {
 		watched := silent{make(chan struct{}), make(chan struct{})}
 		l, other := newLocker(t, b, &lock.Options{Observer: watched}), newLocker(t, b.Backend, nil)
 		cycle(t, l, sticky, "idle")
-		time.Sleep(lock.Margin(stickyFor)) // so that both are over at once
+		time.Sleep(lock.Margin(stickyFor)) // so that both leases end at once
 		_, held := acquire(t, t.Context(), l, &lock.Policy{TTL: stickyFor, NoRenew: true}, "lost")
 		<-watched.heard
 		require.ErrorIs(t, release(held), lock.ErrLost)
 		closed := make(chan error)
 		go func() { closed <- l.Close(t.Context()) }()
-		time.Sleep(time.Second) // nothing else is to be given back
+		time.Sleep(time.Second) // nothing else is left to release
 		close(watched.goOn)
 		require.NoError(t, <-closed)
 		cycle(t, other, &lock.Policy{Try: true}, "idle")

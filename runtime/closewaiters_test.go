@@ -14,8 +14,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// Who waits while nothing is under way is told the same.
-func TestCloseTellsEachWaiter(t *testing.T) {
+// A waiter that has no request under way gets ErrClosed too.
+func TestCloseEndsEachWaiter(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		for range 20 {
 			l, ended := lock.New(slow(t, time.Millisecond), nil), make(chan error)
@@ -31,8 +31,8 @@ func TestCloseTellsEachWaiter(t *testing.T) {
 	})
 }
 
-// Close does not wait until an engine that has become silent answers a waiter.
-func TestCloseCutsAWaiterShort(t *testing.T) {
+// Close does not wait for the answer to a waiter's request if the engine has become silent.
+func TestCloseEndsAWaiter(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := slow(t, time.Millisecond)
 		l := lock.New(b, nil)
@@ -55,8 +55,9 @@ func TestCloseCutsAWaiterShort(t *testing.T) {
 	})
 }
 
-// Nor does it if the waiter has taken over the turn of one whose wait has ended.
-func TestCloseCutsAWaiterThatTookOver(t *testing.T) {
+// Close does not wait for it either if the waiter took over the turn of a call whose wait had
+// ended.
+func TestCloseEndsAWaiterThatTookOver(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := slow(t, time.Millisecond)
 		l := lock.New(b, nil)
@@ -69,7 +70,7 @@ func TestCloseCutsAWaiterThatTookOver(t *testing.T) {
 		}()
 		time.Sleep(100 * time.Millisecond)
 		b.mute()
-		time.Sleep(time.Minute) // the second has had its turn for most of it, and no answer
+		time.Sleep(time.Minute) // most of this time the second call has the turn, and gets no answer
 		began := time.Now()
 		require.NoError(t, l.Close(t.Context()))
 		require.Less(t, time.Since(began), time.Second)
@@ -78,8 +79,8 @@ func TestCloseCutsAWaiterThatTookOver(t *testing.T) {
 	})
 }
 
-// The error of Close tells locks from acquires to which the engine has not answered.
-func TestCloseTellsAcquiresFromHolds(t *testing.T) {
+// Close's error counts held locks and acquires without an answer separately.
+func TestCloseNamesAcquires(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := lock.New(slow(t, time.Minute), nil)
 		ended := make(chan error)
@@ -95,7 +96,8 @@ func TestCloseTellsAcquiresFromHolds(t *testing.T) {
 	})
 }
 
-// An acquire beside a hold is not counted as held; each of those that read together is.
+// Close's error does not count an acquire as a held lock, and counts each reader that shares a
+// lease.
 func TestCloseCountsHolds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -118,7 +120,7 @@ func TestCloseCountsHolds(t *testing.T) {
 	})
 }
 
-// Nobody takes the turn of a waiter that Close has cut short.
+// No call takes the turn of a waiter that Close has ended.
 func TestCloseEndsTheQueueFirst(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -144,15 +146,15 @@ func TestCloseEndsTheQueueFirst(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		assert.NoError(t, l.Close(ctx))
-		assert.Equal(t, asked, b.acquires.Load(), "somebody asks again")
+		assert.Equal(t, asked, b.acquires.Load(), "an acquire was sent after Close")
 		for range 2 * keys {
 			requireOnly(t, lock.ErrClosed, <-ended)
 		}
 	})
 }
 
-// A lock that is granted when Close has no time left is given back. The Observer hears of a call that
-// was rejected, and of no hold.
+// A lock that is granted when Close has no time left is released. The Observer sees that the call
+// was rejected, and no hold.
 func TestGrantAfterCloseIsNoHold(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b, heard := newScripted(), &events{kinds: map[lock.EventKind]int{}}

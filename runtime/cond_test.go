@@ -17,7 +17,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/locktest"
 )
 
-// A bounded buffer between processes: nothing is lost, nothing taken twice.
+// With a bounded buffer between processes, no item is lost, and none is taken twice.
 func TestCondBetweenProcesses(t *testing.T) {
 	for name, p := range map[string]*lock.Policy{"mutex": {}, "fair": {Fair: true}, "write": {Write: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -44,7 +44,7 @@ func TestCondBetweenProcesses(t *testing.T) {
 						}))
 					}
 				}
-				together(6, func(i int) {
+				concurrently(6, func(i int) {
 					l := newLocker(t, engine, nil)
 					if i%2 == 0 {
 						work(l, func() bool { return buffer == size || produced >= items }, func() { buffer++; produced++ })
@@ -61,7 +61,7 @@ func TestCondBetweenProcesses(t *testing.T) {
 	}
 }
 
-// Those that wait are called in the order in which they began, one for each signal.
+// Each signal wakes one call, in the order in which the calls began to wait.
 func TestCondWakesInOrder(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		engine := memlock.New()
@@ -86,7 +86,7 @@ func TestCondWakesInOrder(t *testing.T) {
 		}
 		l := newLocker(t, engine, nil)
 		cond := lock.NewCond(l, "k")
-		time.Sleep(10 * time.Second) // they keep their places
+		time.Sleep(10 * time.Second) // the calls keep their places in the queue
 		for i := range 3 {
 			require.NoError(t, l.Do(t.Context(), nil, "k", cond.Signal))
 			time.Sleep(3 * time.Second)
@@ -99,7 +99,7 @@ func TestCondWakesInOrder(t *testing.T) {
 	})
 }
 
-// A Wait whose context ends has the lock again, and keeps nobody else from being called.
+// A Wait whose context ends holds the lock again, and does not keep another call from being woken.
 func TestCondWaitThatGivesUp(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		engine := memlock.New()
@@ -114,7 +114,7 @@ func TestCondWaitThatGivesUp(t *testing.T) {
 		require.ErrorIs(t, err, lock.ErrNotAcquired)
 		require.NoError(t, release(held))
 
-		// The lock is another's when its wait ends, for longer than its method lasts.
+		// When the Wait ends, another call holds the lock, for longer than the method lasts.
 		method, end := context.WithCancel(t.Context())
 		ctx, held = acquire(t, method, l, nil, "k")
 		done := make(chan error)
@@ -135,7 +135,7 @@ func TestCondWaitThatGivesUp(t *testing.T) {
 	})
 }
 
-// events counts what a Locker does.
+// events counts events by their kind.
 type events struct {
 	mu    sync.Mutex
 	kinds map[lock.EventKind]int
@@ -147,8 +147,8 @@ func (e *events) Observe(_ context.Context, event lock.Event) {
 	e.kinds[event.Kind]++
 }
 
-// The Observer hears of a hold that ends as the lock is given up, and of another one that
-// begins: what it counts as held and as waiting comes to nothing in the end.
+// The Observer sees that a hold ends when the lock is given up, and that another begins. So its
+// counts of holds and of waiters are zero in the end.
 func TestCondIsObserved(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		engine, heard := memlock.New(), &events{kinds: map[lock.EventKind]int{}}
@@ -157,7 +157,7 @@ func TestCondIsObserved(t *testing.T) {
 			time.Sleep(time.Second)
 			ctx, held := acquire(t, t.Context(), other, nil, "k")
 			require.NoError(t, lock.NewCond(other, "k").Signal(ctx))
-			time.Sleep(time.Second) // who was called waits for the lock
+			time.Sleep(time.Second) // the call that was woken waits for the lock
 			require.NoError(t, release(held))
 		}()
 		require.NoError(t, l.Do(t.Context(), nil, "k", lock.NewCond(l, "k").Wait))
@@ -185,7 +185,7 @@ func TestCondNeedsItsLock(t *testing.T) {
 	})
 }
 
-// Wait gives the lock up for the calls around it that it re-enters as well.
+// Wait in a nested call also gives up the lock of the calls that it re-entered.
 func TestCondInANestedCall(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		engine := memlock.New()
@@ -211,8 +211,8 @@ func TestCondInANestedCall(t *testing.T) {
 	})
 }
 
-// A renewal that is under way when the lock is given up, and is answered by "not yours", ends
-// no Wait.
+// A renewal that is under way when the lock is given up, and is answered "not the owner", does not
+// end the Wait.
 func TestCondOutlivesARenewal(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -236,7 +236,7 @@ func TestCondOutlivesARenewal(t *testing.T) {
 	})
 }
 
-// Whoever waits for a condition asks the engine about once a second.
+// A call that waits for a condition asks the engine about once a second.
 func TestCondDoesNotPoll(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := &counting{Backend: memlock.New()}
@@ -251,8 +251,8 @@ func TestCondDoesNotPoll(t *testing.T) {
 	})
 }
 
-// A method that returns while a goroutine of its own waits holds nothing after that: the lock
-// that the Wait takes again has nobody who would release it.
+// If the method returns while one of its goroutines is in Wait, the lock is not held afterwards:
+// nobody would release the lock that Wait takes again.
 func TestCondWaitThatOutlivesItsMethod(t *testing.T) {
 	for name, p := range map[string]*lock.Policy{"mutex": {}, "write": {Write: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -276,8 +276,8 @@ func TestCondWaitThatOutlivesItsMethod(t *testing.T) {
 	}
 }
 
-// A re-entered call that returns while a goroutine of its own waits: the lock is the outer
-// call's again when the Wait ends.
+// If a re-entered call returns while one of its goroutines is in Wait, the outer call holds the
+// lock again when Wait ends.
 func TestCondWaitThatOutlivesAReentry(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		engine := memlock.New()
@@ -295,19 +295,19 @@ func TestCondWaitThatOutlivesAReentry(t *testing.T) {
 	})
 }
 
-// Of two that wait under one context at once, one gives the lock up. Else each would take it
-// again, and only one be released.
+// If two goroutines call Wait with one context at once, only one gives up the lock. Otherwise each
+// would take the lock again, and only one would be released.
 func TestCondWaitsUnderOneContext(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
-		var enlisted sync.WaitGroup
-		enlisted.Add(2)
+		var queued sync.WaitGroup
+		queued.Add(2)
 		var first sync.Map
 		b.onAcquire = func(_ context.Context, a *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
 			lease, err := do()
 			if _, again := first.LoadOrStore(a.ID, true); a.Mode.Kind == driver.Condition && !again {
-				enlisted.Done()
-				enlisted.Wait() // neither has given the lock up
+				queued.Done()
+				queued.Wait() // neither goroutine has given up the lock
 			}
 			return lease, err
 		}
@@ -318,7 +318,7 @@ func TestCondWaitsUnderOneContext(t *testing.T) {
 			time.Sleep(time.Second)
 			require.NoError(t, other.Do(t.Context(), nil, "k", lock.NewCond(other, "k").Broadcast))
 		}()
-		together(2, func(i int) { errs[i] = cond.Wait(ctx) })
+		concurrently(2, func(i int) { errs[i] = cond.Wait(ctx) })
 		require.Condition(t, func() bool { return (errs[0] == nil) != (errs[1] == nil) }, "%v", errs)
 		require.ErrorIs(t, errors.Join(errs...), lock.ErrLost)
 		require.NoError(t, lock.Check(ctx))
@@ -326,7 +326,7 @@ func TestCondWaitsUnderOneContext(t *testing.T) {
 	})
 }
 
-// A condition of a backend that the Locker knows by its name alone.
+// A condition may be of a backend from Options.Backends.
 func TestCondOfANamedEngine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := locktest.New(t).Locker(nil)
@@ -334,8 +334,8 @@ func TestCondOfANamedEngine(t *testing.T) {
 	})
 }
 
-// The method returns, and Close is called, while the Wait asks the engine for the lock: Close
-// waits until the lock is free again.
+// The method returns, and Close is called, while Wait asks the engine for the lock. Close waits
+// until the lock is free again.
 func TestCondWaitIsGrantedAsItsMethodReturns(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()

@@ -12,8 +12,9 @@ import (
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
 )
 
-// A Wait that was called and can't take the lock again uses no call up: the next is called.
-func TestCondWaitPassesItsCallOn(t *testing.T) {
+// If a Wait that was woken can't take the lock again, its signal is not lost: the next call is
+// woken.
+func TestCondWaitPassesItsSignalOn(t *testing.T) {
 	for name, ends := range map[string]func(t *testing.T, l *lock.Locker, end context.CancelFunc){
 		"method": func(_ *testing.T, _ *lock.Locker, end context.CancelFunc) { end() },
 		"close": func(t *testing.T, l *lock.Locker, _ context.CancelFunc) {
@@ -52,8 +53,8 @@ func TestCondWaitPassesItsCallOn(t *testing.T) {
 	}
 }
 
-// A Wait that takes an outer lock again holds the inner ones, which who has the outer one may
-// wait for: one of the two gives up.
+// A Wait that takes an outer lock again still holds the inner locks. The holder of the outer lock
+// may wait for one of them; then one of the two gives up.
 func TestCondWaitIsPartOfADeadlock(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := newLocker(t, memlock.New(), nil)

@@ -14,9 +14,9 @@ import (
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
 )
 
-// crossing takes the first key, and the others inside of it, by Lockers in turn. Only once
-// all of a ring hold their first key does any go on.
-func crossing(t *testing.T, lockers []*lock.Locker, p *lock.Policy, keys ...string) error {
+// nestKeys takes the keys, each nested in the one before, from the Lockers in turn. It sleeps after
+// each, so that all calls of a ring hold their first key before any of them asks for the second.
+func nestKeys(t *testing.T, lockers []*lock.Locker, p *lock.Policy, keys ...string) error {
 	nested := func(ctx context.Context, i int) (context.Context, func(), error) {
 		ctx, held, err := lockers[i%len(lockers)].Acquire(ctx, p, keys[i])
 		return ctx, func() { held.Release(nil) }, err
@@ -34,11 +34,12 @@ func crossing(t *testing.T, lockers []*lock.Locker, p *lock.Policy, keys ...stri
 	return nil
 }
 
-// ring has n calls cross: each holds a key and waits for that of the next.
+// ring runs n calls that form a cycle: each holds a key and waits for the key of the next. It
+// returns the errors of those that failed.
 func ring(t *testing.T, n int, lockers []*lock.Locker, p *lock.Policy) (victims []error) {
 	errs := make([]error, n)
-	together(n, func(i int) {
-		errs[i] = crossing(t, lockers, p, fmt.Sprint("k", i), fmt.Sprint("k", (i+1)%n))
+	concurrently(n, func(i int) {
+		errs[i] = nestKeys(t, lockers, p, fmt.Sprint("k", i), fmt.Sprint("k", (i+1)%n))
 	})
 	for _, err := range errs {
 		if err != nil {
@@ -48,8 +49,8 @@ func ring(t *testing.T, n int, lockers []*lock.Locker, p *lock.Policy) (victims 
 	return victims
 }
 
-// Calls that cross are solved within a second, by one victim and no more.
-func TestCrossingNestedLocks(t *testing.T) {
+// A deadlock is resolved within a second, by exactly one victim.
+func TestDeadlockOfNestedLocks(t *testing.T) {
 	times := 1_000
 	if testing.Short() {
 		times = 100
@@ -68,8 +69,9 @@ func TestCrossingNestedLocks(t *testing.T) {
 	})
 }
 
-// The same over two Lockers of one Backend, whose calls wait at the engine, and of other kinds.
-func TestCrossingLockersAndKinds(t *testing.T) {
+// The same with two Lockers of one Backend, whose calls wait at the engine, and with other kinds of
+// locks.
+func TestDeadlockOfLockersAndKinds(t *testing.T) {
 	for name, p := range map[string]*lock.Policy{"mutex": {}, "write": {Write: true}, "fair": {Fair: true}, "polled": {TTL: time.Minute}} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -90,24 +92,24 @@ func TestDeadlockInWords(t *testing.T) {
 		l := newLocker(t, memlock.New(), &lock.Options{Prefix: "test:"})
 		first := make(chan error, 1)
 		go func() {
-			first <- crossing(t, []*lock.Locker{l}, &lock.Policy{Method: "Shop.Buy"}, "voucher:1", "stock:1")
+			first <- nestKeys(t, []*lock.Locker{l}, &lock.Policy{Method: "Shop.Buy"}, "voucher:1", "stock:1")
 		}()
-		time.Sleep(100 * time.Microsecond) // so that Shop.Buy, which waits first, looks first
-		require.NoError(t, crossing(t, []*lock.Locker{l}, &lock.Policy{Method: "Stock.Count"}, "stock:1", "voucher:1"))
+		time.Sleep(100 * time.Microsecond) // so that Shop.Buy, which waits first, looks for a cycle first
+		require.NoError(t, nestKeys(t, []*lock.Locker{l}, &lock.Policy{Method: "Stock.Count"}, "stock:1", "voucher:1"))
 		require.EqualError(t, <-first, "lock: acquire stock:1 (Shop.Buy): deadlock: calls of this process wait for each other: this one holds voucher:1 "+
 			"and waits for stock:1, which Stock.Count holds; that holds stock:1 and waits for voucher:1, which this one holds; "+
 			"take the locks in one order, or together by AcquireAll")
 	})
 }
 
-// A call that takes several locks, and waits for one of them, holds those before it.
+// A call that takes several locks, and waits for one of them, holds the locks before it.
 func TestDeadlockWithSeveralLocks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := newLocker(t, memlock.New(), nil)
 		errs := make([]error, 2)
-		together(2, func(i int) {
+		concurrently(2, func(i int) {
 			if i == 0 {
-				errs[0] = crossing(t, []*lock.Locker{l}, nil, "b", "a")
+				errs[0] = nestKeys(t, []*lock.Locker{l}, nil, "b", "a")
 				return
 			}
 			time.Sleep(100 * time.Microsecond)
@@ -129,9 +131,9 @@ func TestNoFalseVictim(t *testing.T) {
 			"a chain whose last call is slow": func() error {
 				_, c := acquire(t, t.Context(), l, nil, "c")
 				time.AfterFunc(time.Minute, func() { c.Release(nil) })
-				go crossing(t, []*lock.Locker{l}, nil, "b", "c")
+				go nestKeys(t, []*lock.Locker{l}, nil, "b", "c")
 				time.Sleep(100 * time.Microsecond)
-				return crossing(t, []*lock.Locker{l}, nil, "a", "b")
+				return nestKeys(t, []*lock.Locker{l}, nil, "a", "b")
 			},
 			"another permit may come back": func() error {
 				_, other := acquire(t, t.Context(), l, permits, "p")
@@ -159,7 +161,7 @@ func TestNoFalseVictim(t *testing.T) {
 				again.Release(nil)
 				return err
 			},
-			"whoever was waited for gives up": func() error {
+			"the call that holds the key gives up its own wait": func() error {
 				go func() {
 					ctx, b, _ := l.Acquire(t.Context(), nil, "b")
 					defer b.Release(nil)
@@ -170,17 +172,17 @@ func TestNoFalseVictim(t *testing.T) {
 					}
 				}()
 				time.Sleep(100 * time.Microsecond)
-				return crossing(t, []*lock.Locker{l}, nil, "a", "b")
+				return nestKeys(t, []*lock.Locker{l}, nil, "a", "b")
 			},
 		} {
 			require.NoError(t, run(), name)
-			time.Sleep(time.Second) // what runs beside it ends
+			time.Sleep(time.Second) // the calls in the background end
 			synctest.Wait()
 		}
 	})
 }
 
-// The victim of a wait at the engine leaves nothing there.
+// A victim that waited at the engine leaves nothing there.
 func TestDeadlockAtTheEngineIsUndone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -193,7 +195,7 @@ func TestDeadlockAtTheEngineIsUndone(t *testing.T) {
 	})
 }
 
-// A call that waits for a merged section, inside of other locks, waits for who holds its key.
+// The wait of a merged call inside other locks counts as a wait for the holder of its key.
 func TestDeadlockOfAMergedCall(t *testing.T) {
 	for name, first := range map[string]time.Duration{"the merged call looks first": 0, "the other looks first": 10 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
@@ -209,7 +211,7 @@ func TestDeadlockOfAMergedCall(t *testing.T) {
 					})
 				}
 				began, errs := time.Now(), make([]error, 2)
-				together(2, func(i int) {
+				concurrently(2, func(i int) {
 					if i == 0 {
 						errs[i] = under("x", first, func(ctx context.Context) error {
 							_, err := m.Do(ctx, "k", 1, func(_ context.Context, reqs []int) ([]int, error) { return reqs, nil })

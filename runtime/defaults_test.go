@@ -14,7 +14,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// Options.TTL and Wait are for policies that say nothing of their own.
+// Options.TTL and Options.Wait apply to policies that don't set their own.
 func TestDefaultsOfTheLocker(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -50,8 +50,9 @@ func TestDefaultsOfTheLocker(t *testing.T) {
 	})
 }
 
-// The wait of a merged section is that of its callers, who come and go.
-func TestDefaultWaitIsNotTheSections(t *testing.T) {
+// A merged section does not end with the default wait, which is that of its callers: they come and
+// go.
+func TestDefaultWaitDoesNotEndASection(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := newLocker(t, memlock.New(), &lock.Options{Wait: 2 * time.Second})
 		_, held := acquire(t, t.Context(), l, nil, "k")
@@ -72,7 +73,7 @@ func TestDefaultWaitIsNotTheSections(t *testing.T) {
 	})
 }
 
-// A mistake in the defaults shows when the Locker is made.
+// A mistake in the defaults is reported when the Locker is made.
 func TestBadDefaults(t *testing.T) {
 	assert.PanicsWithValue(t, "lock: Options: invalid: Wait is -1ns; it must not be negative (Try means not to wait)", func() {
 		lock.New(memlock.New(), &lock.Options{Wait: -1})
@@ -82,7 +83,8 @@ func TestBadDefaults(t *testing.T) {
 	})
 }
 
-// Two environments that share an engine do not meet, and their callers see plain keys.
+// Locks of two environments that share an engine don't collide, and callers see keys without the
+// prefix.
 func TestPrefix(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -94,7 +96,7 @@ func TestPrefix(t *testing.T) {
 		ctx, held := acquire(t, t.Context(), staging, nil, "k")
 		assert.Equal(t, "k", held.Key())
 		assert.True(t, lock.Owns(ctx, "k"))
-		_, other := acquire(t, ctx, live, nil, "k") // nested: another key
+		_, other := acquire(t, ctx, live, nil, "k") // nested, but another key
 		_, _, err := live.Acquire(ctx, nil, "staging:k")
 		require.ErrorIs(t, err, lock.ErrDeadlock)
 		_, _, err = live.Acquire(t.Context(), &lock.Policy{Try: true}, "staging:k")
@@ -102,9 +104,9 @@ func TestPrefix(t *testing.T) {
 		require.NoError(t, release(other))
 
 		third := newLocker(t, b, &lock.Options{Prefix: "staging:"})
-		for range 20 { // the place in the queue is given up by the one or the other
+		for range 20 { // the place in the engine's queue is given up by either Locker
 			ended, cancel := context.WithTimeout(t.Context(), time.Second)
-			together(3, func(int) {
+			concurrently(3, func(int) {
 				assert.ErrorIs(t, third.Do(ended, nil, "k", func(context.Context) error { return nil }), context.DeadlineExceeded)
 			})
 			cancel()
@@ -119,7 +121,7 @@ func TestPrefix(t *testing.T) {
 	})
 }
 
-// Conditions, leaders and several keys are prefixed alike.
+// The keys of conditions, of leaders and of AcquireAll have the prefix too.
 func TestPrefixOfOtherKinds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := memlock.New()
@@ -161,7 +163,7 @@ func TestPrefixOfOtherKinds(t *testing.T) {
 	})
 }
 
-// Require is for code that must not run without its lock.
+// Require reports whether a context holds the lock that its code needs.
 func TestRequire(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()

@@ -11,7 +11,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
 )
 
-// A lock that was lost stays closed for its Delay; one that was released does not.
+// A lock that was lost stays closed for its Delay; a lock that was released does not.
 func TestDelay(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		engine := memlock.New()
@@ -25,14 +25,14 @@ func TestDelay(t *testing.T) {
 		require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
 		_, _, err := other.Acquire(t.Context(), &lock.Policy{Try: true}, "k")
 		require.ErrorIs(t, err, lock.ErrNotAcquired)
-		held.Release(nil) // late; what is lost is not opened by it
+		held.Release(nil) // too late: the release of a lost lock does not open it
 		_, theirs := acquire(t, t.Context(), other, nil, "k")
 		require.WithinDuration(t, begin.Add(8*time.Second), time.Now(), 100*time.Millisecond)
 		require.NoError(t, release(theirs))
 
 		p = &lock.Policy{TTL: 3 * time.Second, Delay: 5 * time.Second}
 		ctx, held = acquire(t, t.Context(), l, p, "k")
-		time.Sleep(time.Minute) // it is renewed
+		time.Sleep(time.Minute) // the lease is renewed
 		require.NoError(t, lock.Check(ctx))
 		require.NoError(t, release(held))
 		begin = time.Now()
@@ -42,7 +42,8 @@ func TestDelay(t *testing.T) {
 	})
 }
 
-// A Delay begins after the TTL that a policy has without naming one, also by the Locker's Options.
+// Delay begins after the ttl, also if the policy sets none: after the default, or that of
+// Options.TTL.
 func TestDelayWithoutATTL(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		engine := memlock.New()

@@ -17,7 +17,7 @@ import (
 
 var secret = bytes.Repeat([]byte("s"), 32)
 
-// signer and keyring are of the caller and of the callee "stock".
+// signer returns the caller's signer.
 func signer(t *testing.T) *lock.Signer {
 	t.Helper()
 	s, err := lock.NewHMACSigner("k1", secret)
@@ -34,7 +34,7 @@ func keyring(t *testing.T, audience string) *lock.Keyring {
 	return k
 }
 
-// delegated returns a request to "stock" that delegates what ctx owns.
+// delegated returns the header of a request to "stock" that delegates what ctx owns.
 func delegated(t *testing.T, ctx context.Context) lock.HeaderCarrier {
 	t.Helper()
 	c := lock.HeaderCarrier{}
@@ -49,7 +49,7 @@ func extract(t *testing.T, c lock.Carrier, k *lock.Keyring) (context.Context, *l
 	return ctx, held
 }
 
-// asked counts what it is asked for.
+// asked counts the acquires that reach it.
 type asked struct {
 	*memlock.Backend
 	times int
@@ -60,10 +60,10 @@ func (b *asked) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Leas
 	return b.Backend.Acquire(ctx, a)
 }
 
-// P11: the callee is inside the caller's hold, with its token; a nested call enters without
-// a command; and the end of the request ends that and no lock.
+// P11: the callee is inside the caller's hold, with its token, and a nested call enters without a
+// command. The end of the request ends the callee's part, but no lock.
 func TestDelegation(t *testing.T) {
-	kinds := map[string][2]lock.Policy{ // the caller's, and that of a nested call
+	kinds := map[string][2]lock.Policy{ // the caller's policy, and that of the nested call
 		"mutex":   {{}, {Reentrant: true}},
 		"read":    {{Read: true}, {Read: true, Reentrant: true}},
 		"write":   {{Write: true}, {Read: true}},
@@ -110,14 +110,14 @@ func TestDelegation(t *testing.T) {
 	}
 }
 
-// G2: the callee's part ends with the lease that was delegated, though the caller renews.
+// G2: the callee's part ends with the lease that was delegated, even if the caller renews it.
 func TestDelegationEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := newLocker(t, memlock.New(), nil)
 		outer, held := acquire(t, t.Context(), l, &lock.Policy{TTL: 10 * time.Second}, "k")
 		left := time.Until(held.Deadline()) - lock.DefaultSkew
 		c := delegated(t, outer)
-		time.Sleep(time.Second) // under way
+		time.Sleep(time.Second) // the request is under way
 		ctx, in := extract(t, c, keyring(t, "stock"))
 		require.Equal(t, left-time.Second, time.Until(in.Deadline()))
 		time.Sleep(left - time.Second - 1)
@@ -137,7 +137,7 @@ func TestDelegationEnds(t *testing.T) {
 	})
 }
 
-// What ends while a callee waits for another one lets it in no more.
+// If the delegation ends while a callee waits for another one, the callee is not let in.
 func TestDelegationEndsInTheQueue(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := newLocker(t, memlock.New(), nil)
@@ -155,8 +155,8 @@ func TestDelegationEndsInTheQueue(t *testing.T) {
 	})
 }
 
-// One callee at a time, also of requests that the caller sent apart; and the same request
-// again, once it has returned.
+// One callee is inside at a time, also if the caller sent several requests. The same request may
+// come in again once its callee has returned.
 func TestDelegationHasOneCalleeAtATime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := newLocker(t, memlock.New(), nil)
@@ -186,7 +186,7 @@ func TestDelegationHasOneCalleeAtATime(t *testing.T) {
 	})
 }
 
-// A callee may delegate further, also back to a service that the chain has gone through.
+// A callee may delegate further, even back to a service that is already in the chain.
 func TestDelegationGoesFurther(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := newLocker(t, memlock.New(), nil)
@@ -205,7 +205,7 @@ func TestDelegationGoesFurther(t *testing.T) {
 	})
 }
 
-// After the caller's release the callee goes on, with a token that is too low.
+// A callee continues after the caller's release, with a token that is then too low.
 func TestDelegationOutlivesTheCaller(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := newLocker(t, memlock.New(), nil)
@@ -220,7 +220,7 @@ func TestDelegationOutlivesTheCaller(t *testing.T) {
 	})
 }
 
-// All locks of the chain go along, and Token says of them what it says to the caller.
+// A delegation carries all locks of the chain, and Token answers the same as in the caller.
 func TestDelegationOfSeveral(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := newLocker(t, memlock.New(), nil)
@@ -247,7 +247,8 @@ func TestDelegationOfSeveral(t *testing.T) {
 	})
 }
 
-// Forged, written for another service, from another time, or cut: refused, with the mend.
+// A header that is forged, for another service, signed by another key, or cut, is refused with an
+// error that says what to do.
 func TestDelegationIsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := newLocker(t, memlock.New(), nil)
@@ -264,7 +265,7 @@ func TestDelegationIsRefused(t *testing.T) {
 		}
 		stock := keyring(t, "stock")
 		for i := range good {
-			if i == len(good)-1 { // the bits of the last digit that stand for nothing
+			if i == len(good)-1 { // the last digit has bits that mean nothing
 				break
 			}
 			forged := []byte(good)
@@ -290,7 +291,8 @@ func TestDelegationIsRefused(t *testing.T) {
 	})
 }
 
-// A caller whose clock is ahead by more than Skew is refused: a bubble's clock is behind.
+// A header from a caller whose clock is ahead by more than Skew is refused. The bubble's clock is
+// behind.
 func TestDelegationFromAheadIsRefused(t *testing.T) {
 	l := newLocker(t, memlock.New(), nil)
 	outer, held := acquire(t, t.Context(), l, nil, "k")
@@ -303,7 +305,7 @@ func TestDelegationFromAheadIsRefused(t *testing.T) {
 	require.NoError(t, release(held))
 }
 
-// The machine slept past the delegation.
+// A delegation ends if the machine sleeps for longer than it lasts.
 func TestSuspendEndsADelegation(t *testing.T) {
 	l := newLocker(t, memlock.New(), nil)
 	outer, held := acquire(t, t.Context(), l, &lock.Policy{TTL: time.Hour, NoRenew: true}, "k")
@@ -316,7 +318,7 @@ func TestSuspendEndsADelegation(t *testing.T) {
 	requireOnly(t, lock.ErrLost, release(held))
 }
 
-// So is who waited for another callee meanwhile, before a timer has told it.
+// After such a sleep a callee that waited for another one is refused too, before a timer has fired.
 func TestSuspendEndsADelegationInTheQueue(t *testing.T) {
 	l := newLocker(t, memlock.New(), nil)
 	outer, held := acquire(t, t.Context(), l, &lock.Policy{TTL: time.Hour, NoRenew: true}, "k")
@@ -354,7 +356,7 @@ func TestNothingToDelegate(t *testing.T) {
 	})
 }
 
-// A callee neither gives the lock up nor holds up its Locker's Close.
+// A callee can't give the lock up, and the delegated hold does not delay Close of its Locker.
 func TestDelegatedHoldIsNotTheCallees(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		caller, callee := newLocker(t, memlock.New(), nil), lock.New(memlock.New(), nil)

@@ -12,7 +12,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// Callees of readers that share a lease are inside beside each other, as the readers are.
+// Callees of readers that share a lease may be inside together, as the readers are.
 func TestDelegationOfReadersThatShareALease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b, k := newScripted(), keyring(t, "stock")
@@ -21,13 +21,13 @@ func TestDelegationOfReadersThatShareALease(t *testing.T) {
 			return do()
 		}
 		l, began := newLocker(t, b, nil), time.Now()
-		together(3, func(int) {
+		concurrently(3, func(int) {
 			outer, held := acquire(t, t.Context(), l, &lock.Policy{Read: true}, "k")
 			_, in := extract(t, delegated(t, outer), k)
 			require.Equal(t, 10*time.Millisecond, time.Since(began))
 			time.Sleep(time.Second)
 			_, _, err := lock.Extract(canceledContext(t), delegated(t, outer), k)
-			requireOnly(t, lock.ErrNotAcquired, err) // of one reader one is
+			requireOnly(t, lock.ErrNotAcquired, err) // each reader has one callee
 			require.NoError(t, release(in))
 			require.NoError(t, release(held))
 		})
@@ -41,8 +41,8 @@ func canceledContext(t *testing.T) context.Context {
 	return ctx
 }
 
-// A lock of another prefix is another lock, also where the delegation has gone through a third
-// process.
+// The same key under another prefix is another lock, also if the delegation has gone through a
+// third process.
 func TestDelegationIsOfAPrefix(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		engine := memlock.New()

@@ -14,9 +14,9 @@ import (
 
 var nestedWriter = &lock.Policy{Write: true, Reentrant: true}
 
-// A hold whose nested call is inside does not leave the write side: a reader would come in
-// beside that. The nested call may be a level deeper, below one that reads.
-func TestDowngradeBesideANestedWriter(t *testing.T) {
+// A hold can't be downgraded while a nested call that writes is inside, because a reader would come
+// in next to that call. The nested call may be one level deeper, inside a call that reads.
+func TestDowngradeDuringANestedWriter(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		engine := memlock.New()
 		l, other := newLocker(t, engine, nil), newLocker(t, engine, nil)
@@ -46,33 +46,33 @@ func TestDowngradeBesideANestedWriter(t *testing.T) {
 	})
 }
 
-// reticent is an engine that answers no Downgrade.
-type reticent struct{ *hooked }
+// noDowngrade is an engine that does not answer Downgrade.
+type noDowngrade struct{ *hooked }
 
-func (b reticent) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
+func (b noDowngrade) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	lease, err := b.Backend.Acquire(ctx, a)
-	return reticentLease{lease}, err
+	return noDowngradeLease{lease}, err
 }
 
-type reticentLease struct{ driver.Lease }
+type noDowngradeLease struct{ driver.Lease }
 
-func (reticentLease) Downgrade(ctx context.Context, _ uint64) error {
+func (noDowngradeLease) Downgrade(ctx context.Context, _ uint64) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-// S33: a hold that is lost while the engine is silent is lost, and the engine's silence is not what
-// the caller is told.
-func TestDowngradeOfWhatIsLostMeanwhile(t *testing.T) {
+// S33: if a hold is lost while the engine does not answer Downgrade, the caller gets ErrLost, not
+// the engine's silence.
+func TestDowngradeOfALockLostMeanwhile(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		l := newLocker(t, reticent{&hooked{Backend: memlock.New()}}, nil)
+		l := newLocker(t, noDowngrade{&hooked{Backend: memlock.New()}}, nil)
 		ctx, held := acquire(t, t.Context(), l, &lock.Policy{Write: true, NoRenew: true}, "k")
 		requireOnly(t, lock.ErrLost, held.Downgrade(ctx))
 		require.ErrorIs(t, release(held), lock.ErrLost)
 	})
 }
 
-// Of a Downgrade and a nested writer that come at the same moment one is refused.
+// If Downgrade and a nested writer come at the same moment, one of them is refused.
 func TestDowngradeRacesWithANestedWriter(t *testing.T) {
 	l := newLocker(t, memlock.New(), nil)
 	for range 5000 {

@@ -10,8 +10,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
 )
 
-// A second Locker on the same Backend, under a context that owns the key, would wait for
-// its own caller.
+// A second Locker on the same Backend, called with a context that owns the key, would wait for its
+// own caller.
 func TestAnotherLockerUnderTheOwner(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := memlock.New()
@@ -31,7 +31,8 @@ func TestAnotherLockerUnderTheOwner(t *testing.T) {
 	})
 }
 
-// One key under two policies that ask for different things is refused, and named.
+// AcquireAll refuses two policies for one key that ask for different things, and names the
+// differences.
 func TestTwoPoliciesForOneKey(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -44,7 +45,7 @@ func TestTwoPoliciesForOneKey(t *testing.T) {
 		require.ErrorContains(t, err, "two policies for one key differ: Try is true and false, Queue is 2 and 0; give")
 		require.Zero(t, b.acquires.Load())
 
-		// The names of two directives may differ, and so may the ways to say the default.
+		// The names in two directives may differ, and a default may be written out.
 		same := &lock.Policy{TTL: lock.DefaultTTL, Pattern: "<c>", Method: "M"}
 		_, held, err := l.AcquireAll(t.Context(), lock.Request{Policy: same, Key: "k"}, lock.Request{Policy: long, Key: "k"}, lock.Request{Key: "k"})
 		require.NoError(t, err)
@@ -53,9 +54,9 @@ func TestTwoPoliciesForOneKey(t *testing.T) {
 	})
 }
 
-// The loss of another lock, which the method's error may wrap, does not hide that of
-// this one; this one's own is said once.
-func TestLossBesideThatOfAnother(t *testing.T) {
+// The method's error may wrap the loss of another lock. That does not hide the loss of this lock.
+// The loss of this lock itself is reported once.
+func TestLossOfThisLockAndOfAnother(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
 		l := newLocker(t, b, nil)
@@ -74,7 +75,7 @@ func TestLossBesideThatOfAnother(t *testing.T) {
 	})
 }
 
-// countLosses counts the errors of locks in err.
+// countLosses counts the lock errors in err.
 func countLosses(err error) (n int) {
 	if at := (*lock.Error)(nil); errors.As(err, &at) && err == error(at) {
 		return 1

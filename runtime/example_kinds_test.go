@@ -10,8 +10,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
 )
 
-// A job runs once for each planned tick, in whatever process comes first. Complete says that it
-// is done; without it another process would run the tick again.
+// A job runs once for each tick of its schedule, in whichever process comes first. Complete marks
+// the tick as done; without it another process would run it again.
 func ExampleLocker_AcquireOnce() {
 	locker := lock.New(memlock.New(), nil)
 	defer locker.Close(context.Background())
@@ -38,7 +38,7 @@ func ExampleLocker_AcquireOnce() {
 	// true
 }
 
-// The function runs in one process for as long as that leads. It may ask who leads.
+// The function runs in one process, for as long as that process leads. Others may ask who leads.
 func ExampleLocker_Lead() {
 	locker := lock.New(memlock.New(), &lock.Options{Name: "worker 1"})
 	defer locker.Close(context.Background())
@@ -50,7 +50,7 @@ func ExampleLocker_Lead() {
 			return err
 		}
 		fmt.Println(leader.Name, "leads")
-		return nil // resigns; an error would have it campaign again
+		return nil // resigns; after an error it would campaign again
 	})
 	fmt.Println(err)
 	// Output:
@@ -58,7 +58,7 @@ func ExampleLocker_Lead() {
 	// <nil>
 }
 
-// Calls that hold one lock wait until another call has changed what they wait for.
+// Calls that hold a lock wait until another call has changed something.
 func ExampleNewCond() {
 	locker := lock.New(memlock.New(), nil)
 	defer locker.Close(context.Background())
@@ -69,7 +69,7 @@ func ExampleNewCond() {
 	eater.Go(func() {
 		err := locker.Do(context.Background(), nil, "basket", func(ctx context.Context) error {
 			for apples == 0 {
-				if err := filled.Wait(ctx); err != nil { // gives the lock up meanwhile
+				if err := filled.Wait(ctx); err != nil { // gives up the lock meanwhile
 					return err
 				}
 			}
@@ -91,8 +91,8 @@ func ExampleNewCond() {
 	// left: 0
 }
 
-// Calls that wait for one key share a lock and one call of the function, as one transaction
-// for many orders. An EachError says of each request what came of it.
+// Calls that wait for one key share a lock and one call of the function, for example one
+// transaction for many orders. An EachError has the result of each request.
 func ExampleNewMerger() {
 	locker := lock.New(memlock.New(), nil)
 	defer locker.Close(context.Background())

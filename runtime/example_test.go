@@ -28,8 +28,8 @@ func ExampleLocker_Do() {
 	// <nil>
 }
 
-// Acquire and Release are what a generated wrapper does: the deferred Release adds
-// ErrLost to the method's own error if the lock was lost meanwhile.
+// A generated wrapper calls Acquire and Release. The deferred Release adds ErrLost to the method's
+// own error if the lock was lost meanwhile.
 func ExampleLocker_Acquire() {
 	locker := lock.New(memlock.New(), nil)
 	defer locker.Close(context.Background())
@@ -56,8 +56,8 @@ func ExampleLocker_Acquire() {
 	// true lock: acquire voucher:1: not acquired: held by another call of this process
 }
 
-// Unlock is a release by hand. Locks that are held together are taken in one order
-// in all processes.
+// Unlock releases by hand. AcquireAll takes locks that are held together in one order in all
+// processes.
 func ExampleLocker_AcquireAll() {
 	locker := lock.New(memlock.New(), nil)
 	defer locker.Close(context.Background())
@@ -94,7 +94,7 @@ func ExampleToken() {
 	// rises: true
 }
 
-// What is lost, and when an engine can't be reached, is logged as a warning.
+// Lost locks, and engines that can't be reached, are logged as warnings.
 func ExampleNewLogObserver() {
 	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{
 		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
@@ -115,7 +115,7 @@ func ExampleNewLogObserver() {
 	// level=INFO msg="lock rejected" method=Shop.Count key=k error="lock: acquire k (Shop.Count): not acquired: held by another call of this process"
 }
 
-// A service calls another one while it holds a lock, and the other one works inside it. The
+// A service calls another service while it holds a lock, and the callee works inside that lock. The
 // two share a secret of 32 random bytes.
 func ExampleInject() {
 	secret := []byte("32 random bytes from your vault.")
@@ -124,11 +124,11 @@ func ExampleInject() {
 	keyring, _ := lock.NewKeyring("stock", nil, verifier)
 
 	locks := memlock.New()
-	orders, stock := lock.New(locks, nil), lock.New(locks, nil) // of two processes
+	orders, stock := lock.New(locks, nil), lock.New(locks, nil) // in two processes
 	defer orders.Close(context.Background())
 	defer stock.Close(context.Background())
 
-	serve := func(ctx context.Context, header map[string][]string) (err error) { // of the callee
+	serve := func(ctx context.Context, header map[string][]string) (err error) { // in the callee
 		ctx, held, err := lock.Extract(ctx, lock.HeaderCarrier(header), keyring)
 		if err != nil {
 			return err

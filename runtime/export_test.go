@@ -10,7 +10,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// Entries returns how many keys l holds, wants or waits for.
+// Entries returns the number of keys that l holds or waits for.
 func (l *Locker) Entries() int {
 	n := 0
 	for i := range l.shards {
@@ -25,7 +25,7 @@ func (l *Locker) Entries() int {
 // Active returns how many acquires and holds are under way.
 func (l *Locker) Active() int64 { return l.active() }
 
-// Watched returns how many leases l's watchdog looks after.
+// Watched returns the number of leases that l's watchdog watches.
 func (l *Locker) Watched() int {
 	n := 0
 	for i := range l.shards {
@@ -37,19 +37,19 @@ func (l *Locker) Watched() int {
 	return n
 }
 
-// NextLook returns in how long l's watchdog looks at its leases next.
+// NextLook returns how long l's watchdog will sleep before it looks at its leases again.
 func (l *Locker) NextLook() time.Duration {
 	return bootclock.Time(l.watchdog.next.Load()).Sub(bootclock.Now())
 }
 
-// NoticeSleep has l's watchdog notice within d that the machine slept. To be
-// called before the first lock.
+// NoticeSleep makes l's watchdog notice within d that the machine slept. It must be called before
+// the first lock.
 func (l *Locker) NoticeSleep(d time.Duration) { l.watchdog.noticeWithin = d }
 
-// NewEntrySize is what a key that nobody held takes, in bytes.
+// NewEntrySize is the size in bytes of the entry for a key that nobody held.
 const NewEntrySize = unsafe.Sizeof(newEntry{})
 
-// Waiting returns how many goroutines are in line for key.
+// Waiting returns how many goroutines are in the local queue of key.
 func (l *Locker) Waiting(key string) int {
 	id := entryID{key: key}
 	s := l.shard(key)
@@ -69,15 +69,14 @@ var (
 	started   = time.Now()
 )
 
-// Suspend makes the machine look as if it had slept for d: the clock that runs
-// on in suspend is ahead, the monotonic one is not, and the wall clock has jumped.
-// It does not reach into bubbles.
+// Suspend makes the machine look as if it had slept for d: the clock that counts sleep is ahead,
+// the monotonic clock is not, and the wall clock has jumped. It has no effect in bubbles.
 func Suspend(d time.Duration) {
 	suspended.Add(int64(d))
 	bootclock.Invalidate()
 }
 
-// SuspendUnseen is Suspend beside a wall clock that was set back by as much.
+// SuspendUnseen is Suspend with a wall clock that was set back by as much.
 func SuspendUnseen(d time.Duration) { suspended.Add(int64(d)) }
 
 func init() {
@@ -90,15 +89,15 @@ func init() {
 	}
 }
 
-// Margin is by how much a holder's deadline comes before the end of its lease.
+// Margin is how long before the end of its lease a holder's deadline is.
 func Margin(ttl time.Duration) time.Duration { return margin(ttl) }
 
-// KnowsCancelKey reports whether a context cut off by context.WithoutCancel is
-// found out under a deadline of its own too.
+// KnowsCancelKey reports whether a context cut off by context.WithoutCancel is recognized even if
+// it has a deadline of its own.
 func KnowsCancelKey() bool { return cancelKey != nil }
 
-// GiveUpPlace does what the last goroutine of l does that waited for key, if it got
-// the turn as it gave up: the place in b's queue is left for nobody.
+// GiveUpPlace does what l's last waiter for key does if it got the turn as it gave up: nobody takes
+// over the place in b's queue.
 func (l *Locker) GiveUpPlace(b driver.Backend, key string, s driver.Subscription) {
 	id := entryID{key: key}
 	e := &entry{id: id, shard: l.shard(key), backend: b, subscription: s, placed: true}
@@ -109,7 +108,7 @@ func (l *Locker) GiveUpPlace(b driver.Backend, key string, s driver.Subscription
 	l.wakeNext(e)
 }
 
-// InUse returns how many callees are inside the delegated holds that k knows, or wait.
+// InUse returns how many callees are inside the delegated holds that k knows, or wait for them.
 func (k *Keyring) InUse() (n int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -119,6 +118,6 @@ func (k *Keyring) InUse() (n int) {
 	return n
 }
 
-// ByItself makes l a process by itself, as far as calls that wait for each other go. It must
-// be called before the first lock.
+// ByItself makes l look like the only Locker of its process when deadlocks are searched for. It
+// must be called before the first lock.
 func (l *Locker) ByItself() { l.waits = newNestedWaits() }

@@ -17,7 +17,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/locktest"
 )
 
-// A lock that was lost in an outage says what the outage was.
+// The error of a lock that was lost in an outage says what failed.
 func TestLostSaysWhyItWasNotRenewed(t *testing.T) {
 	type refused struct{ error }
 	bubble(t, func(t *testing.T) {
@@ -47,7 +47,8 @@ func TestLostWithoutAnAnswer(t *testing.T) {
 	})
 }
 
-// A method that ends with "context canceled" because its lock was lost says the cause first.
+// If a method fails with "context canceled" because its lock was lost, the error names the loss
+// first.
 func TestLossComesBeforeTheCancellation(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		e := locktest.New(t)
@@ -79,8 +80,8 @@ func TestCancelledWaitSaysTheCause(t *testing.T) {
 	})
 }
 
-// Two calls have one context, as of an errgroup. The loss of one's lock ends the wait of the other,
-// which has lost nothing.
+// Two calls share a context, as in an errgroup. The loss of the one's lock ends the wait of the
+// other, which has lost nothing.
 func TestLossElsewhereEndsAWait(t *testing.T) {
 	for name, outer := range map[string]bool{"": false, "under a lock": true} {
 		t.Run(name, func(t *testing.T) {
@@ -112,7 +113,7 @@ func TestLossElsewhereEndsAWait(t *testing.T) {
 	}
 }
 
-// The wait for a condition too, whose lock is had again.
+// The end of a Wait for a condition names the cause too, after which the lock is held again.
 func TestCondWaitSaysTheCause(t *testing.T) {
 	for _, cause := range []error{errors.New("the service stops"), &lock.Error{Op: "hold", Key: "other", Err: lock.ErrLost}} {
 		bubble(t, func(t *testing.T) {
@@ -130,8 +131,8 @@ func TestCondWaitSaysTheCause(t *testing.T) {
 	}
 }
 
-// Of two calls that take two locks in opposite orders each says what it holds.
-func TestWaitInVainSaysWhatIsHeld(t *testing.T) {
+// Of two calls that take two locks in opposite orders, each error says what the call holds.
+func TestFailedWaitSaysWhatIsHeld(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := newLocker(t, memlock.New(), nil)
 		_, b := acquire(t, t.Context(), l, nil, "b")
@@ -148,7 +149,7 @@ func TestWaitInVainSaysWhatIsHeld(t *testing.T) {
 	})
 }
 
-// A release that the engine did not confirm is not "released" in the log.
+// The log does not say "released" of a release that the engine did not confirm.
 func TestLogSaysNotConfirmed(t *testing.T) {
 	var out bytes.Buffer
 	log := lock.NewLogObserver(slog.New(slog.NewTextHandler(&out, nil)))
@@ -156,13 +157,13 @@ func TestLogSaysNotConfirmed(t *testing.T) {
 	require.Contains(t, out.String(), `level=WARN msg="lock release not confirmed"`)
 }
 
-// A Locker that nobody closed and nobody can reach is told, also after it was used; one that
-// was closed is not.
-func TestUnclosedLockerIsTold(t *testing.T) {
-	told := make(chan lock.Event, 4)
+// A Locker that can't be reached and was never closed is reported, also if it was used; a closed
+// one is not.
+func TestUnclosedLockerIsReported(t *testing.T) {
+	reported := make(chan lock.Event, 4)
 	observer := observerFunc(func(_ context.Context, e lock.Event) {
 		if e.Kind == lock.Unclosed {
-			told <- e
+			reported <- e
 		}
 	})
 	func() {
@@ -176,25 +177,25 @@ func TestUnclosedLockerIsTold(t *testing.T) {
 	}()
 	var out bytes.Buffer
 	for range 2 {
-		e := <-collected(t, told)
+		e := <-collected(t, reported)
 		require.ErrorContains(t, e.Err, "call Close when the service ends")
 		lock.NewLogObserver(slog.New(slog.NewTextHandler(&out, nil))).Observe(t.Context(), e)
 	}
 	require.Contains(t, out.String(), `level=WARN msg="lock unclosed" error="a Locker was never closed: `)
-	require.Empty(t, told)
+	require.Empty(t, reported)
 }
 
 type observerFunc func(context.Context, lock.Event)
 
 func (f observerFunc) Observe(ctx context.Context, e lock.Event) { f(ctx, e) }
 
-// collected collects garbage until there is an event.
-func collected(t *testing.T, told chan lock.Event) chan lock.Event {
-	for len(told) == 0 && t.Context().Err() == nil {
+// collected runs the garbage collector until there is an event.
+func collected(t *testing.T, reported chan lock.Event) chan lock.Event {
+	for len(reported) == 0 && t.Context().Err() == nil {
 		runtime.GC()
 		runtime.Gosched()
 	}
-	return told
+	return reported
 }
 
 func TestOverrides(t *testing.T) {

@@ -17,15 +17,15 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// G3, G10, S62: a lease goes from one to the next without a command, each hold
-// with a token of its own, strictly rising across leases and Lockers.
+// G3, G10, S62: a lease is handed on from one hold to the next without a command. Each hold has its
+// own token, and tokens strictly rise across leases and Lockers.
 func TestEachHoldHasItsOwnToken(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
 		lockers := []*lock.Locker{newLocker(t, b, nil), newLocker(t, b, nil)}
 		var tokens []uint64
-		inside := &alone{t: t}
-		together(100, func(i int) {
+		inside := &exclusion{t: t}
+		concurrently(100, func(i int) {
 			for range 10 {
 				require.NoError(t, lockers[i%2].Do(t.Context(), nil, "k", func(ctx context.Context) error {
 					inside.run(func() {
@@ -43,8 +43,8 @@ func TestEachHoldHasItsOwnToken(t *testing.T) {
 	})
 }
 
-// The tenure: how long one process hands a lease on before others have their
-// turn. It counts from the acquire and is bounded by a quarter of the lease.
+// The tenure is how long one process hands a lease on before other processes get their turn. It
+// counts from the acquire, and is at most a quarter of the lease.
 func TestTenure(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
@@ -67,7 +67,7 @@ func TestTenure(t *testing.T) {
 				end := time.Now().Add(3 * time.Second)
 				owner, since := -1, time.Now()
 				var turns []time.Duration
-				together(20, func(i int) {
+				concurrently(20, func(i int) {
 					for time.Now().Before(end) {
 						require.NoError(t, lockers[i%2].Do(t.Context(), p, "k", func(ctx context.Context) error {
 							if owner != i%2 {
@@ -80,8 +80,8 @@ func TestTenure(t *testing.T) {
 					}
 				})
 				require.Greater(t, len(turns), 10)
-				turns = turns[3 : len(turns)-3] // one alone, before and after the contest
-				// The hold that is inside at the end of the tenure stays to its own.
+				turns = turns[3 : len(turns)-3] // one process is alone before and after the contest
+				// The hold that is inside when the tenure ends continues to its own end.
 				require.LessOrEqual(t, slices.Max(turns), tc.most+time.Millisecond)
 				require.GreaterOrEqual(t, slices.Min(turns), tc.least)
 			})
@@ -89,8 +89,8 @@ func TestTenure(t *testing.T) {
 	}
 }
 
-// A renewal makes the lease long again, and the tenure no longer: after a long
-// section the other process has its turn.
+// A renewal extends the lease, but not the tenure: after a long hold the other process gets its
+// turn.
 func TestTenureIsNotRenewed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -103,7 +103,7 @@ func TestTenureIsNotRenewed(t *testing.T) {
 			time.Sleep(stay)
 			require.NoError(t, release(held))
 		}
-		go enter("ours", l, (ttl+lock.DefaultHandOff)/3+time.Millisecond) // just after it was renewed
+		go enter("ours", l, (ttl+lock.DefaultHandOff)/3+time.Millisecond) // just after the renewal
 		synctest.Wait()
 		go enter("ours again", l, 0)
 		synctest.Wait()
@@ -117,15 +117,15 @@ func TestTenureIsNotRenewed(t *testing.T) {
 	})
 }
 
-// S62, G10: two processes of 32 goroutines share a hot key evenly, and so do
-// the goroutines.
+// S62, G10: two processes with 32 goroutines each get equal shares of a hot key, and so do the
+// goroutines.
 func TestTurnsAreSharedEvenly(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := memlock.New()
 		lockers := []*lock.Locker{newLocker(t, b, nil), newLocker(t, b, nil)}
 		end := time.Now().Add(30 * time.Second)
 		var shares [64]int
-		together(64, func(i int) {
+		concurrently(64, func(i int) {
 			for time.Now().Before(end) {
 				require.NoError(t, lockers[i%2].Do(t.Context(), nil, "k", func(context.Context) error {
 					shares[i]++
@@ -144,8 +144,8 @@ func TestTurnsAreSharedEvenly(t *testing.T) {
 	})
 }
 
-// S63: who gave up is passed over by the hand-off, and the lease is not lost.
-func TestHandOffPassesOverWhoGaveUp(t *testing.T) {
+// S63: the hand-off passes over a waiter that gave up, and the lease is not lost.
+func TestHandOffPassesOverAWaiterThatGaveUp(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
 		l := newLocker(t, b, nil)
@@ -153,7 +153,7 @@ func TestHandOffPassesOverWhoGaveUp(t *testing.T) {
 		served := make(chan int, 64)
 		for i := range 50 {
 			go func() {
-				// Odd ones give up at the very instant of the release.
+				// Every other waiter gives up at the very instant of the release.
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				if i%2 == 1 {
@@ -175,20 +175,19 @@ func TestHandOffPassesOverWhoGaveUp(t *testing.T) {
 	})
 }
 
-// Each hold has at least its own ttl left when it begins, whichever policy the
-// lease was taken under; and one under a short ttl does not keep the key for a
-// long one if its process dies.
-func TestDirectivesWithDifferentTTL(t *testing.T) {
+// Each hold has at least its own ttl left when it begins, whatever policy the lease was taken
+// under. A lease taken under a short ttl does not keep the key for a long ttl if its process dies.
+func TestPoliciesWithDifferentTTL(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
 		l := newLocker(t, b, nil)
 		ttls := []time.Duration{time.Second, 3 * time.Second, 30 * time.Second}
-		var longest time.Duration // of the leases since the last acquire at the engine
+		var longest time.Duration // the longest lease since the last acquire at the engine
 		b.onAcquire = func(_ context.Context, a *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
 			longest = a.TTL
 			return do()
 		}
-		together(60, func(i int) {
+		concurrently(60, func(i int) {
 			p := &lock.Policy{TTL: ttls[i%3], NoRenew: i >= 57}
 			_, held := acquire(t, t.Context(), l, p, "k")
 			require.GreaterOrEqual(t, longest, p.TTL)
@@ -199,7 +198,7 @@ func TestDirectivesWithDifferentTTL(t *testing.T) {
 	})
 }
 
-// What a hold is handed lasts its whole ttl without a renewal.
+// A lease that is handed on to a hold lasts the hold's whole ttl without a renewal.
 func TestHandedLeaseLastsTheWholeTTL(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -231,7 +230,7 @@ func TestHandedLeaseLastsTheWholeTTL(t *testing.T) {
 	})
 }
 
-// G3: the hand-off stops when the tokens that the lease reserves are spent.
+// G3: the hand-off stops when the tokens that the lease reserves are used up.
 func TestHandOffStopsWhenTheTokensAreSpent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -242,7 +241,7 @@ func TestHandOffStopsWhenTheTokensAreSpent(t *testing.T) {
 		b.onRelease = func(_ context.Context, last uint64, do func() error) error { return do() }
 		l := newLocker(t, b, nil)
 		var tokens []uint64
-		together(31, func(int) {
+		concurrently(31, func(int) {
 			ctx, held := acquire(t, t.Context(), l, nil, "k")
 			tokens = append(tokens, tokenOf(t, ctx))
 			time.Sleep(100 * time.Microsecond)
@@ -254,7 +253,7 @@ func TestHandOffStopsWhenTheTokensAreSpent(t *testing.T) {
 	})
 }
 
-// G3: a release writes back the last token that was used, not the end of the block.
+// G3: a release reports the last token that was used, not the last that was reserved.
 func TestReleaseWritesBackTheLastToken(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -265,7 +264,7 @@ func TestReleaseWritesBackTheLastToken(t *testing.T) {
 			return do()
 		}
 		l := newLocker(t, b, nil)
-		together(40, func(int) {
+		concurrently(40, func(int) {
 			ctx, held := acquire(t, t.Context(), l, nil, "k")
 			used = tokenOf(t, ctx)
 			time.Sleep(time.Millisecond)
@@ -275,16 +274,16 @@ func TestReleaseWritesBackTheLastToken(t *testing.T) {
 	})
 }
 
-// G2: what is over when the one that it was handed to wakes is not begun under, though
-// no timer has fired yet: the process may have been paused in between.
+// G2: no hold begins on a lease that is over when the waiter that gets it wakes, even if no timer
+// has fired yet. The process may have been paused in between.
 func TestLeaseOverAsItIsHandedOn(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // nobody wakes while this goroutine runs
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // no other goroutine runs while this one does
 	var begun atomic.Int64
 	for range 20 {
 		bubble(t, func(t *testing.T) {
-			b := &telling{scripted: newScripted()}
+			b := &lossNotifier{scripted: newScripted()}
 			grants := int64(0)
-			b.onGrant = func(*tellingLease) { grants++ }
+			b.onGrant = func(*noticedLease) { grants++ }
 			l := newLocker(t, b, nil)
 			_, held := acquire(t, t.Context(), l, renewed, "k")
 			next := make(chan *lock.Hold)
@@ -299,18 +298,18 @@ func TestLeaseOverAsItIsHandedOn(t *testing.T) {
 				}()
 				synctest.Wait()
 			}
-			time.Sleep(2 * ttl) // who has waited for longer than the lease has left looks at the clock
+			time.Sleep(2 * ttl) // a waiter that has waited for longer than the lease has left reads the clock
 			require.NoError(t, release(held))
-			held = <-next // with a block of tokens, because another waits
+			held = <-next // with a block of tokens, because another call waits
 			require.NoError(t, release(held))
 			over := b.last()
 			over.mu.Lock()
 			over.earlier = ttl
 			over.mu.Unlock()
-			(<-next).Release(nil) // lost, if it woke before
+			(<-next).Release(nil) // lost, if its goroutine woke before
 			synctest.Wait()
-			require.Equal(t, grants, b.releases.Load(), "each lease is given back, once")
+			require.Equal(t, grants, b.releases.Load(), "each lease is released once")
 		})
 	}
-	require.Less(t, begun.Load(), int64(3), "but for a machine that stopped just there")
+	require.Less(t, begun.Load(), int64(3), "a hold may begin on a lease that is over only if the machine stopped just there")
 }

@@ -33,8 +33,8 @@ func slow(t *testing.T, d time.Duration) *scripted {
 	return b
 }
 
-// lateCaller calls for k by p after another call, whose wait ends 10 ms before its own, with the
-// error first.
+// lateCaller acquires k under p, and returns the error. Before, it starts another call for k, which
+// ends 10 ms earlier with the error first.
 func lateCaller(t *testing.T, l *lock.Locker, p *lock.Policy, first error, wait, after time.Duration) error {
 	go func() {
 		ctx, cancel := context.WithTimeout(t.Context(), wait-10*time.Millisecond)
@@ -49,8 +49,8 @@ func lateCaller(t *testing.T, l *lock.Locker, p *lock.Policy, first error, wait,
 	return err
 }
 
-// The first attempt of a call that had waited in the queue is cut short. A moment before the
-// engine has said that another holds the key, so the engine is not away.
+// A call gets its turn in the local queue, and its first attempt is cut short. A moment before, the
+// engine answered that another process holds the key, so the error is not that the engine is away.
 func TestAnswerCountsForTheNextInTheQueue(t *testing.T) {
 	for name, p := range map[string]*lock.Policy{"context": nil, "wait": {Wait: 155 * time.Millisecond}} {
 		t.Run(name, func(t *testing.T) {
@@ -64,7 +64,7 @@ func TestAnswerCountsForTheNextInTheQueue(t *testing.T) {
 	}
 }
 
-// An answer that is old says nothing about an engine that is silent.
+// An old answer does not hide that the engine is silent now.
 func TestOldAnswerDoesNotCount(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := failing(t, 500*time.Millisecond, (*scripted).silent)
@@ -72,7 +72,7 @@ func TestOldAnswerDoesNotCount(t *testing.T) {
 	})
 }
 
-// Once this process has held the key, the answer from before says nothing about who holds it.
+// Once this process has held the key, an earlier answer does not say who holds it now.
 func TestAnswerEndsWithAHold(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -90,7 +90,7 @@ func TestAnswerEndsWithAHold(t *testing.T) {
 			_, _, err := l.Acquire(t.Context(), &lock.Policy{Wait: 10 * time.Second}, "k")
 			ended <- err
 		}()
-		time.Sleep(2 * time.Second) // within which the first has asked again
+		time.Sleep(2 * time.Second) // meanwhile the first call has asked again
 		require.NoError(t, release(theirs))
 		held := <-granted
 		b.mute()
@@ -99,7 +99,8 @@ func TestAnswerEndsWithAHold(t *testing.T) {
 	})
 }
 
-// failing returns slow(t, a millisecond), whose answers are those of after once so much time is over.
+// failing returns slow(t, time.Millisecond), which calls answer for each acquire once after has
+// passed.
 func failing(t *testing.T, after time.Duration, answer func(b *scripted, ctx context.Context) (driver.Lease, error)) *scripted {
 	b := slow(t, time.Millisecond)
 	before, began := b.onAcquire, time.Now()
@@ -112,9 +113,9 @@ func failing(t *testing.T, after time.Duration, answer func(b *scripted, ctx con
 	return b
 }
 
-// A call's own answer grows old as well: an engine that has been silent since is away, and the
-// fallback of Skip does not begin.
-func TestOwnAnswerGrowsOld(t *testing.T) {
+// A call's own answer becomes too old as well. If the engine has been silent since, the error says
+// so, and the fallback of Skip does not run.
+func TestOwnAnswerExpires(t *testing.T) {
 	for name, p := range map[string]*lock.Policy{"wait": {Wait: time.Minute}, "skip": {Wait: time.Minute, Skip: true}} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -126,8 +127,8 @@ func TestOwnAnswerGrowsOld(t *testing.T) {
 	}
 }
 
-// Whoever keeps its place in the queue of an engine that is away goes on waiting, and is not told
-// that the lock was held.
+// A call that keeps its place in the queue of an engine that is away continues to wait, and its
+// error does not say that the lock was held.
 func TestPlaceAtAnEngineThatIsAway(t *testing.T) {
 	for _, c := range []struct {
 		wait time.Duration
@@ -145,9 +146,9 @@ func TestPlaceAtAnEngineThatIsAway(t *testing.T) {
 	}
 }
 
-// A waiter hears nothing for as long as the other holds the key, but it asks: no answer of an
-// engine that is there grows old, also of one that takes its time.
-func TestAnswerStaysYoungWhileTheEngineAnswers(t *testing.T) {
+// A waiter gets no notice while the other process holds the key, but it keeps asking. So while the
+// engine answers, even slowly, its last answer never becomes too old.
+func TestAnswerCountsWhileTheEngineAnswers(t *testing.T) {
 	for _, takes := range []time.Duration{time.Millisecond, 900 * time.Millisecond, 1900 * time.Millisecond} {
 		for _, wait := range []time.Duration{59500 * time.Millisecond, time.Minute, 60500 * time.Millisecond} {
 			bubble(t, func(t *testing.T) {
@@ -159,8 +160,8 @@ func TestAnswerStaysYoungWhileTheEngineAnswers(t *testing.T) {
 	}
 }
 
-// The answer to another call grows old while the engine does not answer this one.
-func TestAnswerGrowsOldInTheNextAttempt(t *testing.T) {
+// The answer to another call becomes too old while the engine does not answer this call.
+func TestAnswerExpiresInTheNextAttempt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := newLocker(t, failing(t, 250*time.Millisecond, (*scripted).silent), nil)
 		go func() {
@@ -173,7 +174,7 @@ func TestAnswerGrowsOldInTheNextAttempt(t *testing.T) {
 	})
 }
 
-// An engine that has failed since says nothing by the answer that it gave before.
+// After a failure, an answer that the engine gave before does not count.
 func TestFailureEndsAnAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var failed atomic.Bool
@@ -193,7 +194,7 @@ func TestFailureEndsAnAnswer(t *testing.T) {
 	})
 }
 
-// A grant says that no other holds the key, also if it came too late.
+// A grant shows that no other process holds the key, even if it came too late.
 func TestLateGrantEndsAnAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -220,10 +221,11 @@ func TestLateGrantEndsAnAnswer(t *testing.T) {
 	})
 }
 
-// A call that waits behind another one of its process asks nothing. It says what the other knows.
-func TestSilenceCountsForWhoWaitsBehind(t *testing.T) {
+// A call that waits behind another call of its process sends nothing. Its error says what the other
+// call knows.
+func TestSilenceCountsForLaterWaiters(t *testing.T) {
 	for name, p := range map[string]lock.Policy{"mutex": {}, "write": {Write: true}, "read": {Read: true}, "permits": {Permits: 1}} {
-		for _, answers := range []bool{false, true} { // for a while
+		for _, answers := range []bool{false, true} { // whether the engine answers at first
 			t.Run(fmt.Sprint(name, answers), func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					b := newScripted()
@@ -264,14 +266,14 @@ func TestSilenceCountsForWhoWaitsBehind(t *testing.T) {
 	}
 }
 
-// Nor does one know more whose turn comes as its wait ends.
+// A call whose turn comes as its wait ends does not know more.
 func TestSilenceCountsAsTheTurnComes(t *testing.T) {
 	for range 20 {
 		bubble(t, func(t *testing.T) {
 			b := newScripted()
 			b.mute()
 			l, p := newLocker(t, b, nil), &lock.Policy{Wait: 5 * time.Second}
-			together(3, func(int) {
+			concurrently(3, func(int) {
 				_, _, err := l.Acquire(t.Context(), p, "k")
 				require.NotErrorIs(t, err, lock.ErrNotAcquired)
 			})
@@ -279,11 +281,11 @@ func TestSilenceCountsAsTheTurnComes(t *testing.T) {
 	}
 }
 
-// A call of this process holds the key, or releases it, for as long as it likes; and another process,
-// for which this one waits. The engine is there all the time.
-func TestWhoWaitsBehindAHealthyWait(t *testing.T) {
+// Another call of this process, or another process, holds or releases the key for long. The engine
+// answers all the time, so no waiter's error says that it is unavailable.
+func TestWaitBehindAHealthyWait(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := slow(t, 900*time.Millisecond) // by which "k" is held
+		b := slow(t, 900*time.Millisecond) // another process holds "k" there
 		b.onRelease = func(_ context.Context, _ uint64, do func() error) error {
 			time.Sleep(900 * time.Millisecond)
 			return do()

@@ -14,7 +14,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-func TestHoldTells(t *testing.T) {
+func TestHoldMethods(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
 		b.onRenew = func(context.Context, func() error) error { return driver.ErrLost }
@@ -32,7 +32,7 @@ func TestHoldTells(t *testing.T) {
 	})
 }
 
-func TestHoldOfSeveralTells(t *testing.T) {
+func TestHoldMethodsOfSeveral(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := newLocker(t, memlock.New(), nil)
 		ctx, held, err := l.AcquireAll(t.Context(),
@@ -69,8 +69,8 @@ func TestOwnsAtABackend(t *testing.T) {
 	require.NoError(t, first.Unlock())
 }
 
-// A server that stalls once for longer than the ttl costs a waiter nothing but time;
-// one that always does shows that the ttl is too short.
+// A server that stalls once for longer than the ttl costs a waiter only time. If it always stalls
+// so long, the ttl is too short, and the call fails.
 func TestLateGrantIsAskedForAgain(t *testing.T) {
 	for late, attempts := range map[int]int64{1: 2, 3: 4, 100: 4} {
 		t.Run(fmt.Sprint(late), func(t *testing.T) {
@@ -99,7 +99,7 @@ func TestLateGrantIsAskedForAgain(t *testing.T) {
 	}
 }
 
-// Who asks once, or whose wait is over, asks no second time.
+// A Try, or a call whose wait is over, does not ask again.
 func TestLateGrantOfATry(t *testing.T) {
 	for name, p := range map[string]*lock.Policy{
 		"try":  {TTL: 2 * time.Second, Try: true},
@@ -121,8 +121,8 @@ func TestLateGrantOfATry(t *testing.T) {
 	}
 }
 
-// S22: the end of the wait cuts an attempt short, at an engine that answered the one
-// before it: another holds the key, and nothing else is wrong.
+// S22: the end of the wait interrupts an attempt at an engine that answered the attempt before. The
+// error says only that another process holds the key.
 func TestWaitEndsInTheMiddleOfAnAttempt(t *testing.T) {
 	for name, cut := range map[string]error{
 		"not sent":  fmt.Errorf("not sent: %w", context.DeadlineExceeded),

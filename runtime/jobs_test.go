@@ -17,7 +17,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/locktest"
 )
 
-func TestTicksThatCantBeRight(t *testing.T) {
+func TestInvalidTicks(t *testing.T) {
 	l := newLocker(t, memlock.New(), nil)
 	once := &lock.Policy{Once: true}
 	for tick, says := range map[string]string{"": "is empty", strings.Repeat("x", 201): "201 bytes", "\xff": "UTF-8"} {
@@ -42,7 +42,7 @@ func TestTicksThatCantBeRight(t *testing.T) {
 	}
 }
 
-// A run whose release has no answer is completed all the same, once the engine is back.
+// A run whose release had no answer is marked as completed once the engine is back.
 func TestCompletedInTheBackground(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine, once := locktest.New(t), &lock.Policy{Once: true, TTL: time.Minute}
@@ -74,12 +74,12 @@ func TestAtLeast(t *testing.T) {
 
 		require.NoError(t, l.Do(t.Context(), p, "k", func(context.Context) error { time.Sleep(time.Minute); return nil }))
 		_, held, err = other.Acquire(t.Context(), &lock.Policy{Try: true}, "k")
-		require.NoError(t, err) // the method took longer
+		require.NoError(t, err) // the method took longer than AtLeast
 		held.Release(nil)
 
 		require.NoError(t, l.Do(t.Context(), p, "k", func(context.Context) error { return nil }))
 		begin = time.Now()
-		require.NoError(t, l.Close(t.Context())) // which waits for it
+		require.NoError(t, l.Close(t.Context())) // Close waits for the lock that AtLeast keeps
 		require.Equal(t, 10*time.Second, time.Since(begin))
 	})
 }
@@ -91,7 +91,7 @@ func TestAtLeastEndsWithClose(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		require.ErrorIs(t, l.Close(ctx), context.DeadlineExceeded)
-		synctest.Wait() // nothing of it is left
+		synctest.Wait() // the background release has ended
 	})
 }
 
@@ -109,7 +109,7 @@ func TestAtLeastEndsWithALoss(t *testing.T) {
 				p := &lock.Policy{TTL: 10 * time.Second, AtLeast: time.Hour}
 				ctx, cancel := context.WithCancel(t.Context())
 				require.NoError(t, l.Do(ctx, p, "k", func(context.Context) error { return nil }))
-				cancel() // the end of the caller's is no loss
+				cancel() // the end of the caller's context is no loss
 				synctest.Wait()
 				require.Len(t, l.Snapshot().Holds, 1)
 				time.Sleep(time.Minute)
@@ -133,8 +133,8 @@ func TestSkip(t *testing.T) {
 	require.ErrorIs(t, l.Do(t.Context(), &lock.Policy{Skip: true}, "", fail), lock.ErrInvalid)
 }
 
-// Lead campaigns again after a term that failed or was lost, and returns when the work is
-// done, or its context or Locker ends.
+// Lead campaigns again after a term that failed or was lost. It returns when the work is done, or
+// when its context or Locker ends.
 func TestLead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine, p := locktest.New(t), &lock.Policy{Leader: true, TTL: time.Minute}
@@ -148,7 +148,7 @@ func TestLead(t *testing.T) {
 				engine.Expire("k")
 				<-ctx.Done()
 				require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
-				return nil // which is no end of the work
+				return nil // to return nil after a loss does not end the work
 			}
 			require.Equal(t, "leader", l.Snapshot().Holds[0].Kind)
 			return nil
@@ -172,7 +172,7 @@ func TestLead(t *testing.T) {
 	})
 }
 
-// A leader that works until its context ends resigns when its Locker closes.
+// A leader that works until its context ends resigns when its Locker is closed.
 func TestLeadEndsWithClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine, p := locktest.New(t), &lock.Policy{Leader: true, TTL: time.Minute}
@@ -182,7 +182,7 @@ func TestLeadEndsWithClose(t *testing.T) {
 			ended <- l.Lead(t.Context(), p, "k", func(ctx context.Context) error {
 				<-ctx.Done()
 				require.ErrorIs(t, context.Cause(ctx), lock.ErrClosed)
-				require.NoError(t, lock.Check(ctx)) // it leads until it returns
+				require.NoError(t, lock.Check(ctx)) // it still leads, until it returns
 				return ctx.Err()
 			})
 		}()
@@ -196,8 +196,8 @@ func TestLeadEndsWithClose(t *testing.T) {
 	})
 }
 
-// An engine that is slow for a time ends no campaign.
-func TestLeadBesideASlowEngine(t *testing.T) {
+// A campaign continues while the engine is slow for a time.
+func TestLeadWithASlowEngine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
 		b.onAcquire = func(_ context.Context, _ *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
@@ -214,8 +214,8 @@ func TestLeadBesideASlowEngine(t *testing.T) {
 	})
 }
 
-// An engine that is away is asked less and less often, however long an attempt takes.
-func TestLeadBesideAnEngineThatIsAway(t *testing.T) {
+// Lead asks an engine that is away less and less often, however long an attempt takes.
+func TestLeadWithAnEngineThatIsAway(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b, begin := newScripted(), time.Now()
 		b.onAcquire = func(_ context.Context, _ *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
@@ -231,7 +231,7 @@ func TestLeadBesideAnEngineThatIsAway(t *testing.T) {
 	})
 }
 
-// AtLeast keeps no lock of a method that did not run, because another of its locks could not be had.
+// AtLeast keeps no lock if the method did not run because another of its locks was not acquired.
 func TestAtLeastOfAMethodThatDidNotRun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		engine := memlock.New()
@@ -246,7 +246,7 @@ func TestAtLeastOfAMethodThatDidNotRun(t *testing.T) {
 	})
 }
 
-// A lock that is lost while AtLeast keeps it is lost, and not released as well.
+// A lock that is lost while AtLeast keeps it is reported as lost, and not also as released.
 func TestAtLeastIsObserved(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b, heard := newScripted(), &events{kinds: map[lock.EventKind]int{}}
@@ -297,7 +297,7 @@ func TestWatchLeader(t *testing.T) {
 	})
 }
 
-// A campaign that has lasted long, because another led, does not lengthen the pause after it.
+// The pause after a campaign does not grow with the time for which another process led.
 func TestPauseOfAFollower(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()

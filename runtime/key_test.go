@@ -13,7 +13,7 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// S92, S93: a value stays in its segment, whatever it holds.
+// S92, S93: an encoded value stays within its segment, whatever it holds.
 func TestEncodeKey(t *testing.T) {
 	for value, want := range map[string]string{
 		"":            "",
@@ -28,7 +28,7 @@ func TestEncodeKey(t *testing.T) {
 		"a b~*":       "a%20b%7E%2A",
 		"\x00\n\xff":  "%00%0A%FF",
 		"é":           "%C3%A9",
-		"e\u0301":     "e%CC%81", // another key than é: bytes count
+		"e\u0301":     "e%CC%81", // not the same key as é: keys are compared as bytes
 	} {
 		require.Equal(t, want, lock.EncodeKey(value), "%q", value)
 	}
@@ -36,7 +36,7 @@ func TestEncodeKey(t *testing.T) {
 
 var plainKey = regexp.MustCompile(`^(?:[A-Za-z0-9_.-]|%[0-9A-F]{2})*$`)
 
-// Two values never make one key, and no key leaves the alphabet.
+// Different values give different keys, and no key has a character outside the alphabet.
 func FuzzEncodeKey(f *testing.F) {
 	for _, seed := range []string{"", "a", "a:b", "%", "%25", "\x00", "é", "{}", strings.Repeat("x", 300)} {
 		f.Add(seed, seed+":")
@@ -50,7 +50,7 @@ func FuzzEncodeKey(f *testing.F) {
 			require.Equal(t, value, back)
 		}
 		require.Equal(t, a == b, lock.EncodeKey(a) == lock.EncodeKey(b))
-		// Segments parted by a byte that values encode: no two pairs make one key.
+		// If a byte that values encode separates two segments, different pairs give different keys.
 		require.Equal(t, a == b, lock.EncodeKey(a)+":"+lock.EncodeKey(b) == lock.EncodeKey(b)+":"+lock.EncodeKey(a))
 	})
 }
@@ -71,14 +71,14 @@ var errBroken = errors.New("no text")
 
 func (broken) MarshalText() ([]byte, error) { return nil, errBroken }
 
-// Bad input: a nil pointer or an empty value is ErrInvalid, never a panic or a
-// key that means something else.
+// Bad input, such as a nil pointer or an empty value, gives ErrInvalid, never a panic or another
+// key.
 func TestKeyValues(t *testing.T) {
 	p := &lock.Policy{Method: "Shop.Buy", Pattern: "order:<o>"}
 	for _, tc := range []struct {
 		name string
 		make func(p *lock.Policy) (string, error)
-		want string // "" is invalid
+		want string // "" means ErrInvalid
 	}{
 		{"string", func(p *lock.Policy) (string, error) { return lock.KeyString(p, "<o>", "a:b") }, "a%3Ab"},
 		{"empty string", func(p *lock.Policy) (string, error) { return lock.KeyString(p, "<o>", "") }, ""},
@@ -118,7 +118,7 @@ func TestKeyValues(t *testing.T) {
 		"lock: key order:<o> (Shop.Buy): invalid: <o.A.B>: o.A is nil; a key needs a value there")
 }
 
-// An error stays one line that says whose it is, whatever key a caller sends.
+// An error stays on one line and names the key that it is of, whatever key a caller passes.
 func TestKeyOfAnError(t *testing.T) {
 	for key, says := range map[string]string{
 		"shop:item:42":            "shop:item:42",

@@ -13,7 +13,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
 )
 
-// By a key pair the callee can't sign; headers of net/http carry it.
+// With a key pair the callee can't sign. A header of net/http carries the signature.
 func TestDelegationByEd25519(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		private := ed25519.NewKeyFromSeed(secret)

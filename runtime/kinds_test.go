@@ -20,7 +20,7 @@ import (
 type counting struct {
 	*memlock.Backend
 	acquires atomic.Int64
-	loses    atomic.Bool // answers renewals by driver.ErrLost
+	loses    atomic.Bool // answer renewals with driver.ErrLost
 }
 
 func (c *counting) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
@@ -38,7 +38,7 @@ func (c *counting) RenewAll(ctx context.Context, leases []driver.Lease, ttls []t
 	return errs
 }
 
-// mutexesOnly hides what else an engine can.
+// mutexesOnly hides the other abilities of an engine.
 type mutexesOnly struct{ driver.Backend }
 
 func TestPoliciesOfKinds(t *testing.T) {
@@ -82,8 +82,8 @@ func kindOf(p lock.Policy) string {
 	return "permits"
 }
 
-// Of 1,000 that come at once 100 wait; the others are refused, and the engine does not hear
-// of them.
+// Of 1,000 calls that come at once, 100 wait. The others are refused without a command to the
+// engine.
 func TestQueueShedsLoad(t *testing.T) {
 	for name, p := range map[string]lock.Policy{
 		"mutex": {}, "write": {Write: true}, "fair": {Fair: true}, "permits": {Permits: 1}, "weighed": {Permits: 4, Weight: 4},
@@ -114,12 +114,12 @@ func TestQueueShedsLoad(t *testing.T) {
 				synctest.Wait()
 				go func() {
 					defer close(done)
-					together(997, call)
+					concurrently(997, call)
 					first.Wait()
 				}()
 				synctest.Wait()
 				require.EqualValues(t, 900, busy.Load())
-				require.LessOrEqual(t, b.acquires.Load(), int64(201), "a fair lock has each that waits try before and after it listens")
+				require.LessOrEqual(t, b.acquires.Load(), int64(201), "with a fair lock each waiter tries once before it subscribes and once after")
 				require.NoError(t, release(held))
 				<-done
 				require.EqualValues(t, 100, served.Load())
@@ -128,8 +128,8 @@ func TestQueueShedsLoad(t *testing.T) {
 	}
 }
 
-// While a deployment changes the number of permits, the smaller one counts, and an event
-// says so.
+// While a deployment changes the number of permits, the smaller number counts, and an event reports
+// the difference.
 func TestPermitsDiffer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var told []lock.Event
@@ -158,8 +158,8 @@ func TestPermitsDiffer(t *testing.T) {
 	})
 }
 
-// Who reads while others of its process do asks nothing of the engine, for as long as a
-// lease is handed on.
+// A call that reads while other calls of its process read sends nothing to the engine, for as long
+// as a lease is handed on.
 func TestReadersOfOneProcessShareALease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := &counting{Backend: memlock.New()}
@@ -174,7 +174,7 @@ func TestReadersOfOneProcessShareALease(t *testing.T) {
 		}
 		require.EqualValues(t, 1, b.acquires.Load())
 		require.NoError(t, release(first))
-		time.Sleep(time.Minute) // those that are left have it renewed
+		time.Sleep(time.Minute) // those that are still inside keep the lease renewed
 		for _, held := range rest {
 			require.NoError(t, lock.Check(held.Context()))
 			require.NoError(t, release(held))
@@ -185,8 +185,8 @@ func TestReadersOfOneProcessShareALease(t *testing.T) {
 	})
 }
 
-// All that share a lease hear of its loss.
-func TestReadersLoseTogether(t *testing.T) {
+// All holds that share a lease are told of its loss.
+func TestReadersLoseTheirLeaseTogether(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := &counting{Backend: memlock.New()}
 		l := newLocker(t, b, nil)
@@ -205,7 +205,7 @@ func TestReadersLoseTogether(t *testing.T) {
 	})
 }
 
-// A lease that is not renewed is not shared: it ends by itself.
+// A lease that is not renewed is not shared, because it ends by itself.
 func TestFixedReadersHaveTheirOwn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := newLocker(t, memlock.New(), nil)
@@ -255,7 +255,7 @@ func TestNestedKinds(t *testing.T) {
 	})
 }
 
-func TestDowngradeOfWhatIsNoWriter(t *testing.T) {
+func TestDowngradeOfOtherKinds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := newLocker(t, memlock.New(), nil)
 		_, held := acquire(t, t.Context(), l, nil, "k")
@@ -277,13 +277,13 @@ func TestDowngradeOfWhatIsNoWriter(t *testing.T) {
 	})
 }
 
-// Permits are handed on inside a process without a command to the engine.
+// Within a process permits are handed on without a command to the engine.
 func TestPermitsAreHandedOn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := &counting{Backend: memlock.New()}
 		l := newLocker(t, b, nil)
 		p := &lock.Policy{Permits: 2}
-		together(400, func(int) {
+		concurrently(400, func(int) {
 			require.NoError(t, l.Do(t.Context(), p, "k", func(context.Context) error {
 				time.Sleep(100 * time.Microsecond)
 				return nil
@@ -293,7 +293,7 @@ func TestPermitsAreHandedOn(t *testing.T) {
 	})
 }
 
-// Who is closed on leaves no entry, whatever kind it waited for.
+// Waiters that Close ends leave no entry, whatever kind of lock they waited for.
 func TestCloseWithWaitersOfKinds(t *testing.T) {
 	for _, p := range []lock.Policy{{Write: true}, {Read: true}, {Fair: true}, {Permits: 1}} {
 		bubble(t, func(t *testing.T) {
@@ -313,15 +313,15 @@ func TestCloseWithWaitersOfKinds(t *testing.T) {
 			require.NoError(t, release(held))
 			require.NoError(t, holder.Close(t.Context()))
 			last := lock.New(b, nil)
-			_, held = acquire(t, t.Context(), last, &lock.Policy{Try: true}, "k") // a mutex: no record is left
+			_, held = acquire(t, t.Context(), last, &lock.Policy{Try: true}, "k") // a mutex can be had: no record is left
 			require.NoError(t, release(held))
 			require.NoError(t, last.Close(t.Context()))
 		})
 	}
 }
 
-// Whom a full queue turns away hears so in less than a millisecond.
-func TestBusyIsToldAtOnce(t *testing.T) {
+// A call that a full queue refuses gets its error within a millisecond.
+func TestBusyAtOnce(t *testing.T) {
 	l := newLocker(t, memlock.New(), nil)
 	p := &lock.Policy{Queue: 100}
 	_, held := acquire(t, t.Context(), l, p, "k")
@@ -346,7 +346,7 @@ func TestBusyIsToldAtOnce(t *testing.T) {
 	}
 }
 
-// A hold that was released is not downgraded, also while AtLeast keeps its lock.
+// A hold that was released can't be downgraded, even while AtLeast keeps its lock.
 func TestDowngradeAfterTheRelease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		engine := memlock.New()

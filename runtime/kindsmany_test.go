@@ -17,8 +17,8 @@ import (
 
 var downgrades = flag.Int("downgrades", 1000, "how many TestDowngradesLetNoWriterIn makes")
 
-// Of many downgrades that writers of five processes contend for, none lets a writer in
-// before its release (CURATOR-276 and 621).
+// While writers of five processes compete and downgrade, no downgrade lets a writer in before its
+// release (CURATOR-276 and CURATOR-621).
 func TestDowngradesLetNoWriterIn(t *testing.T) {
 	const lockers, goroutines = 5, 4
 	times := *downgrades / (lockers * goroutines)
@@ -29,7 +29,7 @@ func TestDowngradesLetNoWriterIn(t *testing.T) {
 		for range lockers {
 			all = append(all, newLocker(t, engine, nil))
 		}
-		together(lockers*goroutines, func(i int) {
+		concurrently(lockers*goroutines, func(i int) {
 			for range times {
 				ctx, held, err := all[i%lockers].Acquire(t.Context(), p, "k")
 				require.NoError(t, err)
@@ -37,7 +37,7 @@ func TestDowngradesLetNoWriterIn(t *testing.T) {
 				require.NoError(t, held.Downgrade(ctx))
 				time.Sleep(time.Microsecond)
 				if writing.Load() != mine {
-					t.Error("a writer is inside beside one that reads now")
+					t.Error("a writer is inside next to a hold that was downgraded")
 				}
 				done.Add(1)
 				require.NoError(t, release(held))
@@ -47,7 +47,7 @@ func TestDowngradesLetNoWriterIn(t *testing.T) {
 	})
 }
 
-// Over eight processes of eight goroutines the order of grants is the order of arrival.
+// Across eight processes of eight goroutines, locks are granted in the order of arrival.
 func TestFairOverProcesses(t *testing.T) {
 	const lockers, goroutines = 8, 8
 	bubble(t, func(t *testing.T) {
@@ -68,7 +68,7 @@ func TestFairOverProcesses(t *testing.T) {
 					t.Error(err)
 				}
 			}()
-			synctest.Wait() // it is in the queue
+			synctest.Wait() // the call is in the queue
 		}
 		require.NoError(t, release(held))
 		var order []int
@@ -79,8 +79,8 @@ func TestFairOverProcesses(t *testing.T) {
 	})
 }
 
-// A reader that was entered again, by nested calls and by siblings that share its lease, is
-// renewed no more once all have left (Redisson's pull request 7251).
+// A read lock that was entered again, by nested calls and by siblings that share its lease, is no
+// longer renewed once all of them have left (Redisson's pull request 7251).
 func TestReenteredReaderIsNotRenewed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -103,7 +103,7 @@ func TestReenteredReaderIsNotRenewed(t *testing.T) {
 	})
 }
 
-// A lease reserves a token at least, of however many permits.
+// A lease reserves at least one token, however many permits it takes.
 func TestTokensOfManyPermits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -125,8 +125,8 @@ func TestTokensOfManyPermits(t *testing.T) {
 	})
 }
 
-// A call that tries to read while another one asks the engine shares what that is granted.
-func TestTryToReadBesideAReader(t *testing.T) {
+// A Try that reads while another call asks the engine shares the lease that the other call gets.
+func TestTryToReadDuringARead(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
 		b.onAcquire = func(ctx context.Context, _ *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
@@ -136,7 +136,7 @@ func TestTryToReadBesideAReader(t *testing.T) {
 			return do()
 		}
 		l := newLocker(t, b, nil)
-		together(2, func(i int) {
+		concurrently(2, func(i int) {
 			time.Sleep(time.Duration(i) * 100 * time.Millisecond)
 			p := &lock.Policy{Read: true, Try: i == 1}
 			require.NoError(t, l.Do(t.Context(), p, "k", func(context.Context) error { time.Sleep(time.Second); return nil }))

@@ -12,15 +12,15 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// S49, S98: 10,000 cycles of acquire, cancel and loss leave no entry, lease,
-// subscription or goroutine.
+// S49, S98: 10,000 cycles of acquire, cancel and loss leave no entry, lease, subscription or
+// goroutine behind.
 func TestTenThousandCyclesLeaveNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
 		b.onRenew = func(context.Context, func() error) error { return lock.ErrLost }
 		l := newLocker(t, b, nil)
 		_, theirs := acquire(t, t.Context(), newLocker(t, b.Backend, nil), nil, "theirs")
-		together(100, func(g int) {
+		concurrently(100, func(g int) {
 			for i := range 100 {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+i%5)*time.Millisecond)
 				p, key := &lock.Policy{TTL: 3 * time.Millisecond}, fmt.Sprint("k", i%10)
@@ -43,7 +43,7 @@ func TestTenThousandCyclesLeaveNothing(t *testing.T) {
 	})
 }
 
-// A Locker that was never used, or is idle again, has no more than its watchdog.
+// A Locker that was never used, or is idle again, has no goroutine except its watchdog.
 func TestIdleLockerHasNoGoroutine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := lock.New(newScripted(), nil)
@@ -52,7 +52,7 @@ func TestIdleLockerHasNoGoroutine(t *testing.T) {
 		require.NoError(t, release(held))
 		synctest.Wait()
 		require.Equal(t, 1, goroutines())
-		time.Sleep(lock.DefaultTTL / 3) // until the look that was promised to the lock
+		time.Sleep(lock.DefaultTTL / 3) // until the watchdog has looked once more, as planned for the lock
 		synctest.Wait()
 		require.Zero(t, goroutines())
 		_, held = acquire(t, t.Context(), l, nil, "k")

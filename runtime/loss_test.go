@@ -18,16 +18,16 @@ const ttl = 10 * time.Second
 
 var renewed = &lock.Policy{Method: "Shop.Buy", TTL: ttl}
 
-// requireLost requires that ctx has ended because its lock was lost, and that
-// everything that can be asked about it says so.
+// requireLost requires that ctx has ended because its lock was lost, and that each function that
+// reports on the lock says so.
 func requireLost(t *testing.T, ctx context.Context, l *lock.Locker, key string) {
 	t.Helper()
 	requireOnly(t, lock.ErrLost, lock.Check(ctx))
 	require.False(t, lock.Owns(ctx, key))
 	require.ErrorIs(t, ctx.Err(), context.Canceled)
 	requireOnly(t, lock.ErrLost, context.Cause(ctx))
-	// P6, G8: a re-entry of what was lost, or any acquire under its context, is
-	// told so; "not acquired" would run a fallback.
+	// P6, G8: a re-entry of a lost lock, or any acquire under its context, returns ErrLost. "Not
+	// acquired" would run a fallback.
 	for _, k := range []string{key, "another"} {
 		_, held, err := l.Acquire(ctx, &lock.Policy{Reentrant: true}, k)
 		require.Nil(t, held)
@@ -36,7 +36,7 @@ func requireLost(t *testing.T, ctx context.Context, l *lock.Locker, key string) 
 	}
 }
 
-// S31, S54: "not the owner" is final: the context ends at once and no renewal follows.
+// S31, S54: the answer "not the owner" is final: the context ends at once, and no renewal follows.
 func TestLostWhenTheEngineSaysNotTheOwner(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -55,8 +55,8 @@ func TestLostWhenTheEngineSaysNotTheOwner(t *testing.T) {
 	})
 }
 
-// S33, S55, G2: without a word from the engine the context ends before the
-// lease can end there, counted from before the acquire was sent.
+// S33, S55, G2: if the engine does not answer, the context ends before the lease can end at the
+// engine. The lease counts from before the acquire was sent.
 func TestSilenceEndsTheContextBeforeTheLease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const rtt = time.Second
@@ -76,7 +76,7 @@ func TestSilenceEndsTheContextBeforeTheLease(t *testing.T) {
 		require.True(t, lock.Owns(ctx, "k"))
 		require.NoError(t, ctx.Err())
 		time.Sleep(time.Nanosecond)
-		// This instant, whether or not a timer has fired.
+		// Check says so at this very instant, whether or not a timer has fired.
 		requireOnly(t, lock.ErrLost, lock.Check(ctx))
 		require.False(t, lock.Owns(ctx, "k"))
 		<-ctx.Done()
@@ -87,8 +87,7 @@ func TestSilenceEndsTheContextBeforeTheLease(t *testing.T) {
 	})
 }
 
-// S53: failed renewals are repeated until the deadline, and one that gets
-// through is enough.
+// S53: failed renewals are repeated until the deadline, and one success is enough.
 func TestFailedRenewalsAreRepeated(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -109,8 +108,8 @@ func TestFailedRenewalsAreRepeated(t *testing.T) {
 	})
 }
 
-// S20: a renewal counts from when it was sent, and one that is answered late,
-// but within the lease, keeps it.
+// S20: a renewal counts from when it was sent. A late answer still extends the lease if it comes
+// before the lease ends.
 func TestLateAnswers(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -137,7 +136,7 @@ func TestLateAnswers(t *testing.T) {
 	}
 }
 
-// renew=off: the context ends with the lease, and nothing is sent.
+// With renew=off the context ends with the lease, and no renewal is sent.
 func TestNoRenew(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -152,7 +151,7 @@ func TestNoRenew(t *testing.T) {
 	})
 }
 
-// S57: a method that hangs is not renewed for ever.
+// S57: the lock of a method that hangs is not renewed for ever.
 func TestMax(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -184,7 +183,7 @@ func TestLossIsJoinedWithTheMethodsOwnError(t *testing.T) {
 			require.Equal(t, own != nil, errors.Is(err, soldOut))
 			time.Sleep(ttl)
 		}
-		// What says so already is left as it is.
+		// An error that already says so is left as it is.
 		var cause error
 		err := l.Do(t.Context(), renewed, "k", func(ctx context.Context) error {
 			<-ctx.Done()
@@ -196,9 +195,9 @@ func TestLossIsJoinedWithTheMethodsOwnError(t *testing.T) {
 	})
 }
 
-// What was lost by silence may still be held by the engine: it is released, in
-// the background, and the next in line here gets it.
-func TestLostLeaseIsGivenBack(t *testing.T) {
+// A lock that was lost because the engine was silent may still be held there. It is released in the
+// background, and the next call in the local queue gets it.
+func TestLostLeaseIsReleased(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
 		b.onRenew = hang
@@ -219,16 +218,16 @@ func TestLostLeaseIsGivenBack(t *testing.T) {
 	})
 }
 
-// What was lost before the one that it was handed to has woken is given back: the
-// engine may have more of it than we know, by a renewal that had no answer.
+// A lease that was handed on, and lost before its new holder woke, is released. The engine may have
+// more of it than the client knows, because of a renewal without an answer.
 func TestLostBeforeItWakes(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // nobody wakes while this goroutine runs
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // no other goroutine runs while this one does
 	for i := range 20 {
 		gaveUp := i%2 > 0
 		bubble(t, func(t *testing.T) {
-			b := &telling{scripted: newScripted()}
+			b := &lossNotifier{scripted: newScripted()}
 			grants := int64(0)
-			b.onGrant = func(*tellingLease) { grants++ }
+			b.onGrant = func(*noticedLease) { grants++ }
 			l := newLocker(t, b, nil)
 			_, held := acquire(t, t.Context(), l, nil, "k")
 			type end struct {
@@ -245,17 +244,17 @@ func TestLostBeforeItWakes(t *testing.T) {
 				synctest.Wait()
 			}
 			require.NoError(t, release(held))
-			held = (<-ended).held // with a block of tokens, because another waits
+			held = (<-ended).held // with a block of tokens, because another call waits
 			if gaveUp {
-				cancel() // it is awake, and in line yet
+				cancel() // the waiter is awake, and still in the queue
 			}
 			require.NoError(t, release(held))
 			b.last().shorten(time.Hour)
 			if last := <-ended; last.err == nil {
-				last.held.Release(nil) // lost, if it woke before
+				last.held.Release(nil) // lost, if its goroutine woke before
 			}
 			synctest.Wait()
-			require.Equal(t, grants, b.releases.Load(), "each lease is given back, once")
+			require.Equal(t, grants, b.releases.Load(), "each lease is released once")
 			cancel()
 		})
 	}

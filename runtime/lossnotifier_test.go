@@ -12,22 +12,22 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// telling is an engine whose leases say when they end early.
-type telling struct {
+// lossNotifier is an engine whose leases report that they end early.
+type lossNotifier struct {
 	*scripted
-	onGrant  func(*tellingLease)
-	onListen func(*tellingLease)
+	onGrant      func(*noticedLease)
+	onNotifyLoss func(*noticedLease)
 
 	mu    sync.Mutex
-	lease *tellingLease // the last
+	lease *noticedLease // the last one granted
 }
 
-func (b *telling) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
+func (b *lossNotifier) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	inner, err := b.scripted.Acquire(ctx, a)
 	if err != nil {
 		return nil, err
 	}
-	l := &tellingLease{Lease: inner, onListen: b.onListen}
+	l := &noticedLease{Lease: inner, onNotifyLoss: b.onNotifyLoss}
 	b.mu.Lock()
 	b.lease = l
 	b.mu.Unlock()
@@ -37,7 +37,7 @@ func (b *telling) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	return l, nil
 }
 
-func (b *telling) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
+func (b *lossNotifier) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
 	errs := make([]error, len(leases))
 	for i, l := range leases {
 		errs[i] = l.Renew(ctx, ttls[i])
@@ -45,28 +45,28 @@ func (b *telling) RenewAll(ctx context.Context, leases []driver.Lease, ttls []ti
 	return errs
 }
 
-func (b *telling) last() *tellingLease {
+func (b *lossNotifier) last() *noticedLease {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.lease
 }
 
-type tellingLease struct {
+type noticedLease struct {
 	driver.Lease
 	mu      sync.Mutex
-	earlier time.Duration // than the engine last promised
+	earlier time.Duration // how much earlier the lease ends than the engine last said
 	look    func()
 
-	onListen func(*tellingLease)
+	onNotifyLoss func(*noticedLease)
 }
 
-func (l *tellingLease) Deadline() driver.Instant {
+func (l *noticedLease) Deadline() driver.Instant {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.Lease.Deadline().Add(-l.earlier)
 }
 
-func (l *tellingLease) Renew(ctx context.Context, ttl time.Duration) error {
+func (l *noticedLease) Renew(ctx context.Context, ttl time.Duration) error {
 	err := l.Lease.Renew(ctx, ttl)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,17 +76,17 @@ func (l *tellingLease) Renew(ctx context.Context, ttl time.Duration) error {
 	return err
 }
 
-func (l *tellingLease) NotifyLoss(look func()) {
+func (l *noticedLease) NotifyLoss(look func()) {
 	l.mu.Lock()
 	l.look = look
 	l.mu.Unlock()
-	if l.onListen != nil {
-		l.onListen(l)
+	if l.onNotifyLoss != nil {
+		l.onNotifyLoss(l)
 	}
 }
 
-// shorten brings the deadline forward and says so.
-func (l *tellingLease) shorten(by time.Duration) {
+// shorten moves the deadline forward by that much, and reports it.
+func (l *noticedLease) shorten(by time.Duration) {
 	l.mu.Lock()
 	l.earlier += by
 	look := l.look
@@ -96,12 +96,12 @@ func (l *tellingLease) shorten(by time.Duration) {
 	}
 }
 
-// A loss that the client hears of ends the context before look
-// returns, without a command, and lets the next in line compete.
+// If the client learns of a loss, the context ends before look returns, without a command, and the
+// next call in the queue asks the engine.
 func TestLossIsToldAtOnce(t *testing.T) {
 	for _, p := range []*lock.Policy{renewed, {TTL: ttl, NoRenew: true}} {
 		bubble(t, func(t *testing.T) {
-			b := &telling{scripted: newScripted()}
+			b := &lossNotifier{scripted: newScripted()}
 			l := newLocker(t, b, nil)
 			ctx, held := acquire(t, t.Context(), l, p, "k")
 			done := make(chan struct{})
@@ -123,11 +123,11 @@ func TestLossIsToldAtOnce(t *testing.T) {
 	}
 }
 
-// A lease that was lost before anybody could be told is found so.
+// A lease that was lost before the Locker asked for notices is found to be lost.
 func TestLossBeforeTheHolderIsThere(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := &telling{scripted: newScripted()}
-		l := newLocker(t, &lateTelling{b}, nil)
+		b := &lossNotifier{scripted: newScripted()}
+		l := newLocker(t, &lateLoss{b}, nil)
 		ctx, held := acquire(t, t.Context(), l, renewed, "k")
 		require.Error(t, ctx.Err())
 		requireOnly(t, lock.ErrLost, context.Cause(ctx))
@@ -135,27 +135,27 @@ func TestLossBeforeTheHolderIsThere(t *testing.T) {
 	})
 }
 
-// lateTelling loses every lease after the Locker has checked its grant and
-// before it asks to be told.
-type lateTelling struct{ *telling }
+// lateLoss loses every lease after the Locker has checked its grant, and before it asks for
+// notices.
+type lateLoss struct{ *lossNotifier }
 
-func (b *lateTelling) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
-	l, err := b.telling.Acquire(ctx, a)
+func (b *lateLoss) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
+	l, err := b.lossNotifier.Acquire(ctx, a)
 	if err != nil {
 		return nil, err
 	}
-	return &lateTellingLease{l.(*tellingLease)}, nil
+	return &lateLossLease{l.(*noticedLease)}, nil
 }
 
-type lateTellingLease struct{ *tellingLease }
+type lateLossLease struct{ *noticedLease }
 
-func (l *lateTellingLease) NotifyLoss(look func()) {
+func (l *lateLossLease) NotifyLoss(look func()) {
 	l.shorten(ttl)
-	l.tellingLease.NotifyLoss(look)
+	l.noticedLease.NotifyLoss(look)
 }
 
-// A deadline that moved moves the renewal: at once where it is due by then, and
-// else in time.
+// If a deadline moves, its renewal moves too: it is sent at once if it is due by then, and
+// otherwise in time.
 func TestAMovedDeadlineMovesTheRenewal(t *testing.T) {
 	for _, tc := range []struct{ by, after time.Duration }{
 		{0, ttl / 3},
@@ -163,7 +163,7 @@ func TestAMovedDeadlineMovesTheRenewal(t *testing.T) {
 		{ttl / 2, 0},
 	} {
 		bubble(t, func(t *testing.T) {
-			b := &telling{scripted: newScripted()}
+			b := &lossNotifier{scripted: newScripted()}
 			l := newLocker(t, b, nil)
 			ctx, held := acquire(t, t.Context(), l, renewed, "k")
 			b.last().shorten(tc.by)
@@ -183,10 +183,10 @@ func TestAMovedDeadlineMovesTheRenewal(t *testing.T) {
 	}
 }
 
-// renew=off: a deadline that moved is not renewed away.
+// With renew=off a deadline that has moved is not renewed.
 func TestAMovedDeadlineOfAFixedLease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := &telling{scripted: newScripted()}
+		b := &lossNotifier{scripted: newScripted()}
 		l := newLocker(t, b, nil)
 		began := time.Now()
 		ctx, held := acquire(t, t.Context(), l, &lock.Policy{TTL: ttl, NoRenew: true}, "k")
@@ -198,10 +198,10 @@ func TestAMovedDeadlineOfAFixedLease(t *testing.T) {
 	})
 }
 
-// What a closed Locker is told changes nothing.
+// A notice to a closed Locker changes nothing.
 func TestLossAfterClose(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := &telling{scripted: newScripted()}
+		b := &lossNotifier{scripted: newScripted()}
 		l := lock.New(b, nil)
 		ctx, held := acquire(t, t.Context(), l, renewed, "k")
 		ended, cancel := context.WithCancel(t.Context())
@@ -218,8 +218,8 @@ func TestLossAfterClose(t *testing.T) {
 // An acquire whose grant was slow does not wait for the renewal that is due by then.
 func TestAcquireDoesNotWaitForTheFirstRenewal(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := &telling{scripted: newScripted()}
-		b.onGrant = func(*tellingLease) { time.Sleep(ttl / 2) }
+		b := &lossNotifier{scripted: newScripted()}
+		b.onGrant = func(*noticedLease) { time.Sleep(ttl / 2) }
 		b.onRenew = func(ctx context.Context, do func() error) error {
 			if err := wait(ctx, time.Second); err != nil {
 				return err
@@ -238,9 +238,9 @@ func TestAcquireDoesNotWaitForTheFirstRenewal(t *testing.T) {
 	})
 }
 
-// A lease that the engine has no more is released where an attempt to take it had no answer
-// and may yet run: nobody would know of the lock that it takes.
-func TestUnansweredAttemptOfALostLeaseIsBarred(t *testing.T) {
+// The engine answered that a lease is lost. The lock is still released if an attempt to acquire it
+// had no answer, because that attempt may yet run, and nobody would know of the lock that it takes.
+func TestUnansweredAttemptOfALostLeaseIsUndone(t *testing.T) {
 	for _, unanswered := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {
 			b := newScripted()
@@ -258,13 +258,13 @@ func TestUnansweredAttemptOfALostLeaseIsBarred(t *testing.T) {
 	}
 }
 
-// A lease whose renewal is due as it comes is renewed once, not again when it says that it can tell of
-// a loss.
+// A lease whose renewal is due when it is granted is renewed once, and not again when NotifyLoss is
+// called.
 func TestALateLeaseIsRenewedOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := &telling{scripted: newScripted()}
-		b.onGrant = func(*tellingLease) { time.Sleep(ttl / 2) }
-		b.onListen = func(*tellingLease) { time.Sleep(time.Millisecond) } // the renewal has begun
+		b := &lossNotifier{scripted: newScripted()}
+		b.onGrant = func(*noticedLease) { time.Sleep(ttl / 2) }
+		b.onNotifyLoss = func(*noticedLease) { time.Sleep(time.Millisecond) } // by now the renewal has begun
 		b.onRenew = func(_ context.Context, do func() error) error {
 			time.Sleep(10 * time.Millisecond)
 			return do()

@@ -18,8 +18,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// bubble runs f on a virtual clock; it fails when all of f's goroutines block
-// for ever, or wait from poll to poll for a day, and when one of them outlives it.
+// bubble runs f on a virtual clock. It fails if all of f's goroutines block for ever, or poll for a
+// day, and if one of them outlives f.
 func bubble(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -30,8 +30,8 @@ func bubble(t *testing.T, f func(t *testing.T)) {
 	})
 }
 
-// newLocker returns a Locker that must be closable, with nothing left of it,
-// when the test ends.
+// newLocker returns a Locker that is closed when the test ends. Close must succeed and leave
+// nothing behind.
 func newLocker(t *testing.T, b driver.Backend, opts *lock.Options) *lock.Locker {
 	t.Helper()
 	l := lock.New(b, opts)
@@ -46,7 +46,7 @@ func newLocker(t *testing.T, b driver.Backend, opts *lock.Options) *lock.Locker 
 	return l
 }
 
-// acquire takes key and fails the test if it can't.
+// acquire acquires key, and fails the test if that fails.
 func acquire(t *testing.T, ctx context.Context, l *lock.Locker, p *lock.Policy, key string) (context.Context, *lock.Hold) {
 	t.Helper()
 	ctx, held, err := l.Acquire(ctx, p, key)
@@ -54,13 +54,13 @@ func acquire(t *testing.T, ctx context.Context, l *lock.Locker, p *lock.Policy, 
 	return ctx, held
 }
 
-// release releases held and returns what it made of an error result of nil.
+// release releases held, and returns the error that it makes of a nil result.
 func release(held *lock.Hold) (err error) {
 	held.Release(&err)
 	return err
 }
 
-// tokenOf returns the token that ctx must own.
+// tokenOf returns the token of the lock that ctx must own.
 func tokenOf(t *testing.T, ctx context.Context) uint64 {
 	t.Helper()
 	token, ok := lock.Token(ctx)
@@ -68,8 +68,8 @@ func tokenOf(t *testing.T, ctx context.Context) uint64 {
 	return token
 }
 
-// goroutines returns how many goroutines run the Locker's code. (The count of
-// package runtime has the collector's now and then.)
+// goroutines returns how many goroutines run the Locker's code. The count of package runtime
+// sometimes includes the collector's goroutines.
 func goroutines() int {
 	stacks := make([]byte, 8<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
@@ -82,20 +82,20 @@ func goroutines() int {
 	return n
 }
 
-// alone fails the test when two are inside at once.
-type alone struct {
+// exclusion fails the test if two goroutines are inside at once.
+type exclusion struct {
 	t      *testing.T
 	mu     sync.Mutex
 	inside bool
 }
 
-func (a *alone) run(f func()) {
+func (a *exclusion) run(f func()) {
 	a.set(true)
 	defer a.set(false)
 	f()
 }
 
-func (a *alone) set(inside bool) {
+func (a *exclusion) set(inside bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if inside && a.inside {
@@ -104,8 +104,8 @@ func (a *alone) set(inside bool) {
 	a.inside = inside
 }
 
-// together runs n goroutines and waits for them.
-func together(n int, f func(i int)) {
+// concurrently runs f in n goroutines, and waits for them.
+func concurrently(n int, f func(i int)) {
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Go(func() { f(i) })

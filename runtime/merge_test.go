@@ -20,8 +20,8 @@ import (
 
 type userKey struct{}
 
-// Calls that wait share sections of at most so many, in their order; each has its own
-// result or error, and they have the first one's values and one token.
+// Calls that wait share sections of limited size, in their order. Each call has its own result or
+// error. The calls of a section have the values of the first call's context, and one token.
 func TestMergerSharesSections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := lock.New(memlock.New(), nil)
@@ -59,8 +59,8 @@ func TestMergerSharesSections(t *testing.T) {
 	})
 }
 
-// Whoever gives up before the section begins is left out, whoever does later has its
-// result; a section that nobody waits for any more ends.
+// A call that gives up before the section begins is not part of it. A call that gives up later
+// still has its result in the section. A section that nobody waits for any more ends.
 func TestMergerCallersThatGiveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := lock.New(memlock.New(), nil)
@@ -83,7 +83,7 @@ func TestMergerCallersThatGiveUp(t *testing.T) {
 		gone, cancelGone := context.WithCancel(t.Context())
 		left := do(gone, 1)
 		cancelGone()
-		require.ErrorIs(t, <-left, lock.ErrNotAcquired) // the first of all, and the only one
+		require.ErrorIs(t, <-left, lock.ErrNotAcquired) // the only call so far
 		late := do(t.Context(), 2)
 		require.ErrorIs(t, <-late, lock.ErrNotAcquired) // after a minute
 		inside, cancelInside := context.WithCancel(t.Context())
@@ -98,8 +98,8 @@ func TestMergerCallersThatGiveUp(t *testing.T) {
 	})
 }
 
-// Whoever is cancelled before the section begins is left out, also if the section begins before
-// its goroutine runs again. The others have their results.
+// A call that is cancelled before the section begins is not part of it, even if the section begins
+// before the call's goroutine runs again. The other calls have their results.
 func TestMergerCallerCancelledJustBeforeTheSection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := lock.New(memlock.New(), nil)
@@ -129,8 +129,8 @@ func TestMergerCallerCancelledJustBeforeTheSection(t *testing.T) {
 	})
 }
 
-// The only caller goes at the moment of the grant, and another one comes. Its section is one of
-// its own, whose context has not ended with the first one's.
+// The only waiting call gives up at the moment of the grant, and another call comes. That call gets
+// a section of its own, whose context has not ended with that of the first call.
 func TestMergerCallerGoesAtTheGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gone, cancel := context.WithCancel(t.Context())
@@ -194,7 +194,7 @@ func TestMergerFailures(t *testing.T) {
 	})
 }
 
-// A Merger refuses what its directive excludes.
+// A Merger refuses policies that its directive excludes.
 func TestMergerPolicies(t *testing.T) {
 	l := newLocker(t, memlock.New(), nil)
 	for _, p := range []lock.Policy{{Read: true}, {Permits: 2}, {Once: true}, {Leader: true}, {Try: true}, {Reentrant: true}, {Skip: true}} {

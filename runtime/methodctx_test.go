@@ -11,16 +11,16 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// The method's context keeps the promises of context.Context: what ended it
-// first stays the reason, whoever asks first and when.
+// The method's context keeps the promises of context.Context: the first reason to end stays its
+// cause, whoever asks first, and whenever.
 func TestMethodContextEndsOnce(t *testing.T) {
 	type user struct{}
 	const deadline = time.Second
 	for name, tc := range map[string]struct {
-		asked    bool          // for Done, before anything ended
-		release  time.Duration // the caller's context ends after a second
+		asked    bool          // whether Done was called before anything ended
+		release  time.Duration // when the release comes; the caller's context ends after a second
 		err      error
-		released bool // is the cause
+		released bool // whether the release is the cause
 	}{
 		"caller's first":        {false, 2 * time.Second, context.DeadlineExceeded, false},
 		"caller's first, asked": {true, 2 * time.Second, context.DeadlineExceeded, false},
@@ -53,7 +53,7 @@ func TestMethodContextEndsOnce(t *testing.T) {
 						require.ErrorIs(t, ctx.Err(), tc.err)
 					}
 					require.NoError(t, release(held))
-					for range 2 { // before the caller's has ended as well, and after
+					for range 2 { // before the caller's context has ended too, and after
 						require.ErrorIs(t, ctx.Err(), tc.err)
 						<-ctx.Done()
 						require.ErrorIs(t, ctx.Err(), tc.err)
@@ -72,7 +72,7 @@ func TestMethodContextEndsOnce(t *testing.T) {
 	}
 }
 
-// The same where the first look comes when both have ended.
+// The same if the context is first asked when both events have happened.
 func TestMethodContextIsAskedLate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := newLocker(t, newScripted(), nil)
@@ -87,7 +87,7 @@ func TestMethodContextIsAskedLate(t *testing.T) {
 	})
 }
 
-// What is derived from it ends with it, at once and without a goroutine.
+// A derived context ends with the method's context, at once and without a goroutine.
 func TestMethodContextEndsWhatIsDerived(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := newLocker(t, newScripted(), nil)

@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// heard is an Observer that keeps what it hears.
+// heard is an Observer that keeps the events that it gets.
 type heard struct {
 	mu       sync.Mutex
 	events   []lock.Event
@@ -33,7 +33,7 @@ func (h *heard) Observe(ctx context.Context, e lock.Event) {
 	h.events, h.contexts = append(h.events, e), append(h.contexts, ctx)
 }
 
-// kinds returns what was heard since the last call.
+// kinds returns the kinds of the events since the last call.
 func (h *heard) kinds() (kinds []lock.EventKind) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -44,7 +44,7 @@ func (h *heard) kinds() (kinds []lock.EventKind) {
 	return kinds
 }
 
-func TestObserverHearsAnUncontendedLock(t *testing.T) {
+func TestObserverOfAnUncontendedLock(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h := &heard{}
 		l := newLocker(t, memlock.New(), &lock.Options{Observer: h})
@@ -65,14 +65,14 @@ func TestObserverHearsAnUncontendedLock(t *testing.T) {
 	})
 }
 
-func TestObserverHearsWaitersAndRejections(t *testing.T) {
+func TestObserverOfWaitersAndRejections(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h := &heard{}
 		l := newLocker(t, memlock.New(), &lock.Options{Observer: h})
 		_, first := acquire(t, t.Context(), l, nil, "k")
 		_, _, err := l.Acquire(t.Context(), &lock.Policy{Try: true}, "k")
 		require.ErrorIs(t, err, lock.ErrNotAcquired)
-		// The second waits for a lease of its own; the third gets that one.
+		// The second call waits for a lease of its own, which is then handed on to the third.
 		for range 2 {
 			go func() {
 				require.NoError(t, l.Do(t.Context(), nil, "k", func(context.Context) error { return nil }))
@@ -81,7 +81,7 @@ func TestObserverHearsWaitersAndRejections(t *testing.T) {
 		}
 		first.Release(nil)
 		synctest.Wait()
-		// A hold that is handed on and the one that gets it tell of it side by side.
+		// The hold that hands its lease on and the hold that gets it report at the same time.
 		told := map[uint64][]lock.EventKind{}
 		for _, e := range h.events {
 			told[e.Token] = append(told[e.Token], e.Kind)
@@ -95,7 +95,7 @@ func TestObserverHearsWaitersAndRejections(t *testing.T) {
 	})
 }
 
-func TestObserverHearsOfLossAndOfWhatGoesOn(t *testing.T) {
+func TestObserverOfLossAndFailedRenewals(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h := &heard{}
 		b := newScripted()
@@ -118,7 +118,7 @@ func TestLogObserver(t *testing.T) {
 	var out bytes.Buffer
 	o := lock.NewLogObserver(slog.New(slog.NewTextHandler(&out, nil)))
 	p := &lock.Policy{Method: "Shop.Buy", Pattern: "shop:<id>"}
-	o.Observe(t.Context(), lock.Event{Kind: lock.Acquired, Policy: p, Key: "shop:1"}) // debugging: not shown
+	o.Observe(t.Context(), lock.Event{Kind: lock.Acquired, Policy: p, Key: "shop:1"}) // at the debug level, which is not shown
 	o.Observe(t.Context(), lock.Event{Kind: lock.Lost, Policy: p, Key: "shop:1", Token: 7, Duration: time.Second, Err: lock.ErrLost})
 	o.Observe(t.Context(), lock.Event{Kind: lock.OutageEnded, Policy: &lock.Policy{Backend: "eu"}, Duration: time.Minute})
 	line, rest, _ := strings.Cut(out.String(), "\n")
@@ -126,9 +126,9 @@ func TestLogObserver(t *testing.T) {
 	require.Contains(t, line, `level=WARN msg="lock lost" method=Shop.Buy pattern=shop:<id> key=shop:1 duration=1s token=7 error="lock lost"`)
 }
 
-// An outage is told by its edges, and a hold's failing renewals once, however many
-// there are; what a call's context carries reaches the Observer.
-func TestObserverHearsAnOutageOnce(t *testing.T) {
+// The beginning and the end of an outage are reported, not each failure. The failing renewals of a
+// hold are reported once. The values of a call's context reach the Observer.
+func TestObserverOfAnOutage(t *testing.T) {
 	type key struct{}
 	bubble(t, func(t *testing.T) {
 		h := &heard{}
@@ -171,7 +171,7 @@ func TestObserverHearsAnOutageOnce(t *testing.T) {
 	})
 }
 
-// An outage ends with the next grant, also where no lease is left to be renewed, or with Close.
+// An outage ends with the next grant, even if no lease is left to renew, or with Close.
 func TestOutageEndsWithoutARenewal(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, b := &heard{}, newScripted()
@@ -191,7 +191,7 @@ func TestOutageEndsWithoutARenewal(t *testing.T) {
 	})
 }
 
-// slowObserver takes its time over an outage.
+// slowObserver is an Observer that returns late from the events of an outage.
 type slowObserver struct{ heard }
 
 func (s *slowObserver) Observe(ctx context.Context, e lock.Event) {
@@ -201,15 +201,15 @@ func (s *slowObserver) Observe(ctx context.Context, e lock.Event) {
 	s.heard.Observe(ctx, e)
 }
 
-// An Observer that takes its time over the outage of one backend holds up no acquire, there or at
-// another, and hears of both edges in their order.
+// An Observer that is slow to return from the event of one backend's outage delays no acquire,
+// there or at another backend, and gets both events of the outage in their order.
 func TestSlowObserverOfAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s, b := &slowObserver{}, newScripted()
 		b.onRenew = func(context.Context, func() error) error { return errors.New("connection reset") }
 		l := lock.New(b, &lock.Options{Observer: s, Backends: map[string]lock.Backend{"other": memlock.New()}})
 		_, held := acquire(t, t.Context(), l, renewed, "a")
-		time.Sleep(ttl) // the Observer is being told
+		time.Sleep(ttl) // the Observer has not returned from the event
 		began := time.Now()
 		for _, name := range []string{"other", ""} {
 			_, other := acquire(t, t.Context(), l, &lock.Policy{Backend: name}, "b")
@@ -235,7 +235,7 @@ func expired() context.Context {
 	return ctx
 }
 
-// spans is an Observer that marks the context of a method with the keys of its holds.
+// spans is an Observer that adds the keys of its holds to the context of the method.
 type spans struct{ heard }
 
 type spanKey struct{}

@@ -12,7 +12,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/locktest"
 )
 
-// closeAtOnce gives up what l holds.
+// closeAtOnce closes l with no time to wait, so that it loses its holds.
 func closeAtOnce(t *testing.T, l *lock.Locker) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -20,8 +20,8 @@ func closeAtOnce(t *testing.T, l *lock.Locker) {
 	require.ErrorIs(t, l.Close(ctx), context.Canceled)
 }
 
-// A run that was lost before its release completes nothing, also while the engine still
-// has its lease and would record the tick: its caller was told ErrLost.
+// A run that was lost before its release completes nothing, even while the engine still has its
+// lease and would mark the tick: the caller got ErrLost.
 func TestLostRunCompletesNothing(t *testing.T) {
 	for name, lose := range map[string]func(t *testing.T, l *lock.Locker){
 		"its lease is over":     func(*testing.T, *lock.Locker) { time.Sleep(9950 * time.Millisecond) },
@@ -36,7 +36,7 @@ func TestLostRunCompletesNothing(t *testing.T) {
 				held.Complete()
 				lose(t, a)
 				require.ErrorIs(t, held.Unlock(), lock.ErrLost)
-				synctest.Wait() // the lease is given back in the background
+				synctest.Wait() // the lease is released in the background
 				_, held, err = b.AcquireOnce(t.Context(), once, "k", "1")
 				require.NoError(t, err)
 				held.Complete()
@@ -46,8 +46,8 @@ func TestLostRunCompletesNothing(t *testing.T) {
 	}
 }
 
-// A run that AtLeast keeps is completed, also if Close gives it up: its caller was told nil.
-func TestKeptRunIsCompleted(t *testing.T) {
+// A run whose lock AtLeast keeps is completed, even if Close ends the hold: the caller got nil.
+func TestRunKeptByAtLeastIsCompleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine, once := locktest.New(t), &lock.Policy{Once: true, AtLeast: time.Minute}
 		a, b := engine.Locker(nil), engine.Locker(nil)

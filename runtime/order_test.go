@@ -12,7 +12,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
 )
 
-// cycles are the events of kind OrderCycle.
+// cycles keeps the events of kind OrderCycle.
 type cycles struct {
 	mu   sync.Mutex
 	told []lock.Event
@@ -26,7 +26,7 @@ func (c *cycles) Observe(_ context.Context, e lock.Event) {
 	}
 }
 
-// nest takes a lock of each pattern inside of the one before, and releases them.
+// nest acquires a lock of each pattern, each nested in the one before, and releases them.
 func nest(t *testing.T, l *lock.Locker, patterns ...string) {
 	t.Helper()
 	ctx := t.Context()
@@ -37,24 +37,24 @@ func nest(t *testing.T, l *lock.Locker, patterns ...string) {
 	}
 }
 
-func stockInsideOfVoucher(t *testing.T, l *lock.Locker) { nest(t, l, "voucher", "stock") }
-func voucherInsideOfStock(t *testing.T, l *lock.Locker) { nest(t, l, "stock", "voucher") }
+func stockInsideVoucher(t *testing.T, l *lock.Locker) { nest(t, l, "voucher", "stock") }
+func voucherInsideStock(t *testing.T, l *lock.Locker) { nest(t, l, "stock", "voucher") }
 
-// Two calls with opposite orders that never meet are told once, with both stacks.
+// Two calls with opposite orders that never meet are reported once, with both stacks.
 func TestOppositeOrders(t *testing.T) {
 	var c cycles
 	l := newLocker(t, memlock.New(), &lock.Options{Observer: &c})
-	stockInsideOfVoucher(t, l)
+	stockInsideVoucher(t, l)
 	require.Empty(t, c.told)
 	for range 3 {
-		voucherInsideOfStock(t, l)
+		voucherInsideStock(t, l)
 	}
 	require.Len(t, c.told, 1)
 	e := c.told[0]
 	require.Equal(t, "voucher:1", e.Key)
 	require.Equal(t, "Shop.voucher", e.Policy.Method)
 	require.ErrorContains(t, e.Err, "stock:<id>, then voucher:<id>, then stock:<id>; take them in one order")
-	require.Regexp(t, `(?s)stock:<id>, then voucher:<id>:\n.*voucherInsideOfStock.*voucher:<id>, then stock:<id>:\n.*stockInsideOfVoucher`, e.Err.Error())
+	require.Regexp(t, `(?s)stock:<id>, then voucher:<id>:\n.*voucherInsideStock.*voucher:<id>, then stock:<id>:\n.*stockInsideVoucher`, e.Err.Error())
 
 	orders := l.Snapshot().Orders
 	require.Len(t, orders, 2)
@@ -62,7 +62,7 @@ func TestOppositeOrders(t *testing.T) {
 	require.Equal(t, "voucher:<id>", orders[0].Inner)
 	require.Equal(t, uint64(3), orders[0].Count)
 	require.True(t, orders[0].Cycle)
-	require.Contains(t, orders[0].Stack, "voucherInsideOfStock")
+	require.Contains(t, orders[0].Stack, "voucherInsideStock")
 	require.NotContains(t, orders[0].Stack, "(*Locker)", "our own frames")
 	require.Equal(t, uint64(1), orders[1].Count)
 }
@@ -79,9 +79,9 @@ func TestLongerCycles(t *testing.T) {
 	require.Len(t, l.Snapshot().Orders, 5)
 }
 
-// What can't deadlock is told of nobody: the same order again, calls that don't wait, a
-// pattern inside of itself, a re-entry, and locks that are taken together.
-func TestOrdersThatAreNone(t *testing.T) {
+// An order that can't deadlock is not reported: the same order again, calls that don't wait, a
+// pattern nested in itself, a re-entry, and locks taken by AcquireAll.
+func TestOrdersThatCantDeadlock(t *testing.T) {
 	var c cycles
 	l := newLocker(t, memlock.New(), &lock.Options{Observer: &c})
 	nest(t, l, "a", "b")
@@ -110,7 +110,7 @@ func TestOrdersThatAreNone(t *testing.T) {
 	require.Empty(t, c.told)
 }
 
-// Patterns made at run time, one for each key, must not fill the memory.
+// Patterns that are made at run time, one for each key, must not fill the memory.
 func TestOrdersAreBounded(t *testing.T) {
 	l := newLocker(t, memlock.New(), nil)
 	ctx, held := acquire(t, t.Context(), l, &lock.Policy{Pattern: "outer"}, "outer")
@@ -123,7 +123,7 @@ func TestOrdersAreBounded(t *testing.T) {
 	require.Len(t, l.Snapshot().Orders, 1000)
 }
 
-// What a nested acquire costs, with its order noted and without.
+// The benchmark shows the cost of a nested acquire, with its order known and without.
 func BenchmarkNested(b *testing.B) {
 	for _, c := range []struct{ name, pattern string }{{"NoPattern", ""}, {"Pattern", "seckill:voucher:<id>"}} {
 		b.Run(c.name, func(b *testing.B) {
@@ -146,7 +146,8 @@ func BenchmarkNested(b *testing.B) {
 	}
 }
 
-// Of several locks under one policy those count that are taken, also if the first is re-entered.
+// Of several locks under one policy, those that are acquired count in the order, even if the first
+// is re-entered.
 func TestOrderOfSeveralBehindAReentry(t *testing.T) {
 	var c cycles
 	l := newLocker(t, memlock.New(), &lock.Options{Observer: &c})

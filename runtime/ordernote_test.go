@@ -14,7 +14,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// keptNotes are an engine that forgets no note.
+// keptNotes is an engine that never forgets a note.
 type keptNotes struct{ *memlock.Backend }
 
 func (k keptNotes) PutNote(ctx context.Context, name, text string, _ time.Duration) error {
@@ -30,22 +30,22 @@ func TestOppositeOrdersOfProcesses(t *testing.T) {
 	}
 }
 
-// Two processes with opposite orders that never meet: the second is told at its first nested
-// call, with both stacks, and nobody after it.
+// Two processes with opposite orders never meet. The second gets an event at its first nested call,
+// with both stacks; no later process does.
 func oppositeOrdersOfProcesses(t *testing.T, open func() driver.Backend) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { // for longer than a bubble
+	synctest.Test(t, func(t *testing.T) { // it takes longer than a bubble may
 		b := open()
 		process := func() (*lock.Locker, *cycles) {
 			c := &cycles{}
 			return newLocker(t, b, &lock.Options{Observer: c}), c
 		}
 		one, toldOne := process()
-		stockInsideOfVoucher(t, one)
+		stockInsideVoucher(t, one)
 		time.Sleep(time.Hour)
 		two, toldTwo := process()
 		for range 3 {
-			voucherInsideOfStock(t, two)
+			voucherInsideStock(t, two)
 			synctest.Wait()
 		}
 		require.Len(t, toldTwo.told, 1)
@@ -53,11 +53,11 @@ func oppositeOrdersOfProcesses(t *testing.T, open func() driver.Backend) {
 		require.Equal(t, "voucher:1", e.Key)
 		require.Equal(t, "Shop.voucher", e.Policy.Method)
 		require.Regexp(t, `(?s)contradict each other.*: stock:<id>, then voucher:<id>, then stock:<id>; take them in one order.*`+
-			`stock:<id>, then voucher:<id>:\n.*voucherInsideOfStock.*voucher:<id>, then stock:<id>:\n\tin process \S+/\d+\n.*stockInsideOfVoucher`, e.Err.Error())
+			`stock:<id>, then voucher:<id>:\n.*voucherInsideStock.*voucher:<id>, then stock:<id>:\n\tin process \S+/\d+\n.*stockInsideVoucher`, e.Err.Error())
 		require.True(t, two.Snapshot().Orders[0].Cycle)
 
-		// Another process of either service adds nothing that is new.
-		for _, nested := range []func(*testing.T, *lock.Locker){stockInsideOfVoucher, voucherInsideOfStock} {
+		// Another process of either service writes nothing new.
+		for _, nested := range []func(*testing.T, *lock.Locker){stockInsideVoucher, voucherInsideStock} {
 			again, told := process()
 			nested(t, again)
 			synctest.Wait()
@@ -65,11 +65,11 @@ func oppositeOrdersOfProcesses(t *testing.T, open func() driver.Backend) {
 		}
 		require.Empty(t, toldOne.told)
 
-		// A note that is used is put again, and one that is not is forgotten after a week.
+		// A note that is used is written again, and one that is not is forgotten after a week.
 		time.Sleep(4 * 24 * time.Hour)
 		nest(t, one, "unused", "stock")
 		again, told := process()
-		voucherInsideOfStock(t, again)
+		voucherInsideStock(t, again)
 		time.Sleep(8 * 24 * time.Hour)
 		nest(t, again, "stock", "unused")
 		synctest.Wait()
@@ -77,9 +77,9 @@ func oppositeOrdersOfProcesses(t *testing.T, open func() driver.Backend) {
 	})
 }
 
-// What is no contradiction between processes: one order, another prefix, another engine, and a
-// cycle that the process has told by itself.
-func TestOrdersOfProcessesThatAreNone(t *testing.T) {
+// Orders of processes that don't contradict each other are not reported: one order, another prefix,
+// another engine, and a cycle that the process has reported by itself.
+func TestOrdersOfProcessesThatCantDeadlock(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := memlock.New()
 		c := &cycles{}
@@ -88,24 +88,24 @@ func TestOrdersOfProcessesThatAreNone(t *testing.T) {
 			prefix string
 			nested func(*testing.T, *lock.Locker)
 		}{
-			{b, "", stockInsideOfVoucher},
-			{b, "", stockInsideOfVoucher},
-			{b, "test:", voucherInsideOfStock},
-			{memlock.New(), "", voucherInsideOfStock},
+			{b, "", stockInsideVoucher},
+			{b, "", stockInsideVoucher},
+			{b, "test:", voucherInsideStock},
+			{memlock.New(), "", voucherInsideStock},
 		} {
 			one.nested(t, newLocker(t, one.b, &lock.Options{Observer: c, Prefix: one.prefix}))
 			synctest.Wait()
 			require.Empty(t, c.told)
 		}
 		l := newLocker(t, memlock.New(), &lock.Options{Observer: c})
-		stockInsideOfVoucher(t, l)
-		voucherInsideOfStock(t, l)
+		stockInsideVoucher(t, l)
+		voucherInsideStock(t, l)
 		synctest.Wait()
 		require.Len(t, c.told, 1)
 	})
 }
 
-// noteSizes notes how long the longest note is. Its engine does not answer at first.
+// noteSizes records the length of the longest note. At first it does not answer.
 type noteSizes struct {
 	*memlock.Backend
 	most int
@@ -121,14 +121,14 @@ func (n *noteSizes) PutNote(ctx context.Context, name, text string, ttl time.Dur
 	return n.Backend.PutNote(ctx, name, text, ttl)
 }
 
-// An engine that does not answer delays no call, and Close for a second at most. A deep stack
-// is cut.
+// An engine that does not answer delays no call, and Close for at most a second. A deep stack is
+// cut.
 func TestOrderNotesAreBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := &noteSizes{Backend: memlock.New(), down: true}
 		l := lock.New(b, nil)
 		began := time.Now()
-		stockInsideOfVoucher(t, l)
+		stockInsideVoucher(t, l)
 		require.Zero(t, time.Since(began))
 		require.NoError(t, l.Close(t.Context()))
 		require.LessOrEqual(t, time.Since(began), time.Second)

@@ -11,10 +11,10 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// anyKey is a key of somebody else's value.
+// anyKey is a context key of another package.
 type anyKey struct{}
 
-// derived are contexts that still end with the one they are made from.
+// derived makes contexts that end with the context that they are made from.
 var derived = map[string]func(ctx context.Context) (context.Context, func()){
 	"itself": func(ctx context.Context) (context.Context, func()) { return ctx, func() {} },
 	"value": func(ctx context.Context) (context.Context, func()) {
@@ -36,10 +36,10 @@ var derived = map[string]func(ctx context.Context) (context.Context, func()){
 	},
 }
 
-// wrapped is a context of somebody's web framework.
+// wrapped is a context of a web framework.
 type wrapped struct{ context.Context }
 
-// cutOff are copies that do not end with the original.
+// cutOff makes copies that do not end with the original.
 var cutOff = map[string]func(ctx context.Context) (context.Context, func()){
 	"itself":   func(ctx context.Context) (context.Context, func()) { return ctx, func() {} },
 	"value":    derived["value"],
@@ -48,7 +48,7 @@ var cutOff = map[string]func(ctx context.Context) (context.Context, func()){
 	"many":     derived["many"],
 }
 
-// detached is a context of somebody's own that takes along the values alone.
+// detached is a context of another package that passes on only the values.
 type detached struct{ context.Context }
 
 func (detached) Deadline() (time.Time, bool) { return time.Time{}, false }
@@ -62,7 +62,7 @@ func TestDerivedContextsOwn(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				l := newLocker(t, newScripted(), nil)
 				ctx, held := acquire(t, t.Context(), l, nil, "k")
-				for range 3 { // from the hold, and from re-entries of it
+				for range 3 { // from the hold, and from its re-entries
 					child, stop := derive(ctx)
 					defer stop()
 					require.True(t, lock.Owns(child, "k"))
@@ -85,9 +85,9 @@ func TestDerivedContextsOwn(t *testing.T) {
 	}
 }
 
-// P4, G8: a copy made by context.WithoutCancel, or in its way, would not hear of a
-// loss: it owns nothing and acquires afresh, under a deadline of its own too. Check still
-// tells what became of the lock that its code runs under.
+// P4, G8: a copy made by context.WithoutCancel, or in a similar way, would not end at a loss. So it
+// owns nothing, and an acquire under it is a new one, even if the copy has a deadline of its own.
+// Check still reports the state of the lock under which its code runs.
 func TestContextCutOffOwnsNothing(t *testing.T) {
 	for name, derive := range cutOff {
 		t.Run(name, func(t *testing.T) {
@@ -97,7 +97,7 @@ func TestContextCutOffOwnsNothing(t *testing.T) {
 				outer, held := acquire(t, t.Context(), l, nil, "k")
 				ctx, inner := acquire(t, outer, l, reentrant, "k")
 				for i, from := range []context.Context{outer, ctx, outer, ctx} {
-					before, stop := derive(from) // derived, then cut off, then derived
+					before, stop := derive(from) // derived, then cut off, then derived again
 					defer stop()
 					cut := context.WithoutCancel(before)
 					if i > 1 {
@@ -129,8 +129,8 @@ func TestContextCutOffOwnsNothing(t *testing.T) {
 	}
 }
 
-// P3: a context kept past the call owns nothing. It has ended, so that nothing
-// is acquired under it; that of a re-entry acquires afresh, as a stranger.
+// P3: a context that is kept after its call has returned owns nothing. It has ended, so nothing is
+// acquired under it. Under the context of a re-entry, an acquire is a new one.
 func TestContextKeptPastTheCall(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -156,7 +156,7 @@ func TestContextKeptPastTheCall(t *testing.T) {
 	})
 }
 
-// Detach strips ownership and nothing else.
+// Detach removes ownership and nothing else.
 func TestDetach(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		type userKey struct{}
@@ -180,7 +180,7 @@ func TestDetach(t *testing.T) {
 	})
 }
 
-// Check covers every lock of the chain, across Lockers.
+// Check covers every lock of the chain, of all Lockers.
 func TestCheckCoversTheChain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		silent := newScripted()

@@ -23,7 +23,7 @@ func (p pinged) Ping(context.Context) error { return p.err }
 
 func TestPing(t *testing.T) {
 	require.NoError(t, newLocker(t, memlock.New(), nil).Ping(t.Context()))
-	require.NoError(t, newLocker(t, struct{ lock.Backend }{memlock.New()}, nil).Ping(t.Context()), "it can't tell")
+	require.NoError(t, newLocker(t, struct{ lock.Backend }{memlock.New()}, nil).Ping(t.Context()), "without Pinger, Ping returns nil")
 
 	away := errors.New("connection refused")
 	l := lock.New(memlock.New(), &lock.Options{Backends: map[string]lock.Backend{"eu": pinged{memlock.New(), away}}})
@@ -42,14 +42,14 @@ func TestPing(t *testing.T) {
 	}
 }
 
-// closedBackend is one whose last Locker has closed.
+// closedBackend is a Backend whose last Locker has closed it.
 type closedBackend struct{ *memlock.Backend }
 
 func (closedBackend) Acquire(context.Context, *driver.Acquisition) (driver.Lease, error) {
 	return nil, driver.ErrClosed
 }
 
-// A Locker that is open says whose closing keeps it from locking.
+// The error of an open Locker on a closed Backend says that another Locker closed it.
 func TestClosedBackend(t *testing.T) {
 	l := newLocker(t, closedBackend{memlock.New()}, nil)
 	const says = "locker closed: its Backend was closed with an earlier Locker; give lock.New a new one"

@@ -13,7 +13,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// S94: what can't be right is ErrInvalid, and nothing is sent for it.
+// S94: a policy with impossible values gives ErrInvalid, and nothing is sent.
 func TestInvalidPolicies(t *testing.T) {
 	b := newScripted()
 	l := newLocker(t, b, nil)

@@ -13,34 +13,33 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// granting is an engine whose leases are brief at first: half a second, as long
-// as nobody has renewed them.
-type granting struct{ *scripted }
+// provisional is an engine whose leases last half a second until they are renewed.
+type provisional struct{ *scripted }
 
-const briefly = 500 * time.Millisecond
+const provisionalTTL = 500 * time.Millisecond
 
-func (b granting) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
+func (b provisional) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	short := *a
 	if !a.NoRenewal {
-		short.TTL = briefly
+		short.TTL = provisionalTTL
 	}
 	inner, err := b.scripted.Acquire(ctx, &short)
 	if err != nil {
 		return nil, err
 	}
-	l := &briefLease{Lease: inner}
+	l := &provisionalLease{Lease: inner}
 	l.term.Store(int64(short.TTL))
 	return l, nil
 }
 
-type briefLease struct {
+type provisionalLease struct {
 	driver.Lease
 	term atomic.Int64 // ns
 }
 
-func (l *briefLease) Term() time.Duration { return time.Duration(l.term.Load()) }
+func (l *provisionalLease) Term() time.Duration { return time.Duration(l.term.Load()) }
 
-func (l *briefLease) Renew(ctx context.Context, ttl time.Duration) error {
+func (l *provisionalLease) Renew(ctx context.Context, ttl time.Duration) error {
 	err := l.Lease.Renew(ctx, ttl)
 	if err == nil {
 		l.term.Store(int64(ttl))
@@ -48,7 +47,7 @@ func (l *briefLease) Renew(ctx context.Context, ttl time.Duration) error {
 	return err
 }
 
-func (b granting) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
+func (b provisional) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
 	errs := make([]error, len(leases))
 	for i, l := range leases {
 		errs[i] = l.Renew(ctx, ttls[i])
@@ -56,45 +55,45 @@ func (b granting) RenewAll(ctx context.Context, leases []driver.Lease, ttls []ti
 	return errs
 }
 
-// A brief lease is held for all of its time, whose margin is that of a short
-// lease, and is renewed after a third of it should its engine not have done so.
-func TestBriefLease(t *testing.T) {
+// A provisional lease is held for all of its time, with the margin of a short lease. It is renewed
+// after a third of it if its engine has not done so.
+func TestProvisionalLease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := granting{newScripted()}
+		b := provisional{newScripted()}
 		l := newLocker(t, b, nil)
 		ctx, held := acquire(t, t.Context(), l, &lock.Policy{TTL: time.Hour}, "k")
-		time.Sleep(briefly/3 - time.Millisecond)
+		time.Sleep(provisionalTTL/3 - time.Millisecond)
 		synctest.Wait()
 		require.NoError(t, lock.Check(ctx))
 		require.Zero(t, b.renewals.Load())
 		time.Sleep(2 * time.Millisecond)
 		synctest.Wait()
 		require.Equal(t, int64(1), b.renewals.Load())
-		time.Sleep(10 * briefly)
+		time.Sleep(10 * provisionalTTL)
 		require.NoError(t, lock.Check(ctx))
 		require.NoError(t, release(held))
 	})
 }
 
-// G2: one that is never renewed is over when its engine ends it, not later.
-func TestBriefLeaseEnds(t *testing.T) {
+// G2: a provisional lease that is never renewed ends here no later than at its engine.
+func TestProvisionalLeaseEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := granting{newScripted()}
+		b := provisional{newScripted()}
 		b.onRenew = hang
 		l := newLocker(t, b, nil)
 		ctx, held := acquire(t, t.Context(), l, &lock.Policy{TTL: time.Hour}, "k")
 		begin := time.Now()
 		<-ctx.Done()
-		require.Less(t, time.Since(begin), briefly)
-		require.Greater(t, time.Since(begin), briefly*9/10)
+		require.Less(t, time.Since(begin), provisionalTTL)
+		require.Greater(t, time.Since(begin), provisionalTTL*9/10)
 		require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
 		require.ErrorIs(t, release(held), lock.ErrLost)
 	})
 }
 
-// G10: it is handed on while the renewal is on its way, except to whom will not
-// renew it; that one acquires a whole one.
-func TestBriefLeaseIsHandedOn(t *testing.T) {
+// G10: a provisional lease is handed on while its renewal is under way, except to a hold that will
+// not be renewed. That hold acquires a whole lease.
+func TestProvisionalLeaseIsHandedOn(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
 		next     *lock.Policy
@@ -105,7 +104,7 @@ func TestBriefLeaseIsHandedOn(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				b := granting{newScripted()}
+				b := provisional{newScripted()}
 				l := newLocker(t, b, nil)
 				contested := make(chan *lock.Hold)
 				_, held := acquire(t, t.Context(), l, &lock.Policy{TTL: time.Hour}, "k")
@@ -118,7 +117,7 @@ func TestBriefLeaseIsHandedOn(t *testing.T) {
 					synctest.Wait()
 				}
 				require.NoError(t, release(held))
-				held = <-contested // with a block of tokens, because another waits
+				held = <-contested // with a block of tokens, because another call waits
 				go func() {
 					_, held, err := l.Acquire(t.Context(), tc.next, "k")
 					require.NoError(t, err)
@@ -137,14 +136,14 @@ func TestBriefLeaseIsHandedOn(t *testing.T) {
 	}
 }
 
-// A lease that goes from one who did not renew it to one who does is renewed, also
-// if its first look went by meanwhile.
+// A lease that is handed on from a hold that was not renewed to one that is renewed, is renewed,
+// even if the watchdog's first look at it was before.
 func TestHandedOnLeaseIsRenewed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := granting{newScripted()}
+		b := provisional{newScripted()}
 		l := newLocker(t, b, &lock.Options{HandOff: 10 * time.Second})
 		holds := make(chan *lock.Hold, 3)
-		line := func(p *lock.Policy) {
+		enqueue := func(p *lock.Policy) {
 			go func() {
 				_, held, err := l.Acquire(t.Context(), p, "k")
 				require.NoError(t, err)
@@ -153,11 +152,11 @@ func TestHandedOnLeaseIsRenewed(t *testing.T) {
 			synctest.Wait()
 		}
 		_, held := acquire(t, t.Context(), l, &lock.Policy{TTL: time.Minute}, "k")
-		line(&lock.Policy{TTL: time.Minute, Max: time.Millisecond})
-		line(&lock.Policy{TTL: time.Minute})
-		require.NoError(t, release(held)) // the next one acquires, with a block of tokens
+		enqueue(&lock.Policy{TTL: time.Minute, Max: time.Millisecond})
+		enqueue(&lock.Policy{TTL: time.Minute})
+		require.NoError(t, release(held)) // the next call acquires a lease, with a block of tokens
 		held = <-holds
-		time.Sleep(briefly * 2 / 3)
+		time.Sleep(provisionalTTL * 2 / 3)
 		require.Zero(t, b.renewals.Load())
 		acquires := b.acquires.Load()
 		require.NoError(t, release(held))
@@ -184,8 +183,8 @@ func TestFixedHoldsAskForWholeLeases(t *testing.T) {
 	}
 }
 
-// A waiter that gives up while its engine may yet grant the key has that undone,
-// whoever waits behind it.
+// If a waiter gives up while its engine may yet grant the key, that acquisition is undone, even if
+// another call waits behind it.
 func TestPendingGrantIsUndone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()

@@ -17,14 +17,14 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// G10: waiters of one process are served in the order of their coming.
+// G10: the waiters of one process are served in the order in which they came.
 func TestFirstComeFirstServed(t *testing.T) {
 	for name, handOff := range map[string]time.Duration{"handed on": 0, "one lease each": -1} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				l := newLocker(t, memlock.New(), &lock.Options{HandOff: handOff})
 				var served []int
-				together(100, func(i int) {
+				concurrently(100, func(i int) {
 					time.Sleep(time.Duration(i) * time.Microsecond)
 					require.NoError(t, l.Do(t.Context(), nil, "k", func(context.Context) error {
 						served = append(served, i)
@@ -40,7 +40,7 @@ func TestFirstComeFirstServed(t *testing.T) {
 	}
 }
 
-// S51: a thousand waiters of one process are one at the engine.
+// S51: a thousand waiters of one process are one waiter at the engine.
 func TestThousandWaitersAreOneAtTheEngine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -68,8 +68,8 @@ func TestThousandWaitersAreOneAtTheEngine(t *testing.T) {
 	})
 }
 
-// S25: a cancelled waiter leaves at once, wherever it stands, and the others
-// go on in their order.
+// S25: a cancelled waiter leaves the queue at once, wherever it is, and the others keep their
+// order.
 func TestCancelledWaiterLeavesAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := newLocker(t, memlock.New(), nil)
@@ -79,7 +79,7 @@ func TestCancelledWaiterLeavesAtOnce(t *testing.T) {
 		left := make(chan time.Time, 10)
 		for i := range 9 {
 			waits := t.Context()
-			if i%4 == 0 { // first, middle, last
+			if i%4 == 0 { // the first, the middle ones and the last
 				waits = ctx
 			}
 			go func() {
@@ -108,16 +108,16 @@ func TestCancelledWaiterLeavesAtOnce(t *testing.T) {
 	})
 }
 
-// S25, S47, S63: a grant that races with a cancel is passed on, whatever the
-// order: nobody waits on a free key, and nothing is left.
+// S25, S47, S63: a grant that races with a cancel is passed on, whichever comes first. Nobody waits
+// for a free key, and nothing is left.
 func TestGrantRacesWithCancel(t *testing.T) {
 	for seed := range uint64(1000) {
 		bubble(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 0))
 			b := memlock.New()
 			lockers := []*lock.Locker{newLocker(t, b, nil), newLocker(t, b, &lock.Options{HandOff: -1})}
-			inside := &alone{t: t}
-			// All instants are multiples of one, so that grants and cancels meet.
+			inside := &exclusion{t: t}
+			// All times are multiples of one, so that grants and cancels coincide.
 			ms := func(n int) time.Duration { return time.Duration(random.IntN(n)) * time.Millisecond }
 			began := time.Now()
 			for i := range 12 {
@@ -152,9 +152,9 @@ func TestGrantRacesWithCancel(t *testing.T) {
 	}
 }
 
-// S47: the one that competes at the engine gives up; the next in line takes
-// over with the same subscription.
-func TestNextInLineTakesOverTheCompetition(t *testing.T) {
+// S47: if the call that waits at the engine gives up, the next in the local queue takes over, with
+// the same subscription.
+func TestNextWaiterTakesOverTheSubscription(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
 		var subscribed atomic.Int64
@@ -182,7 +182,7 @@ func TestNextInLineTakesOverTheCompetition(t *testing.T) {
 		cancel()
 		requireOnly(t, lock.ErrNotAcquired, <-gone)
 		time.Sleep(300 * time.Millisecond)
-		require.Zero(t, b.undos.Load(), "the place in the engine's queue serves the next in line")
+		require.Zero(t, b.undos.Load(), "the place in the engine's queue is taken over by the next waiter")
 		freed := time.Now()
 		require.NoError(t, release(theirs))
 		require.Equal(t, freed, <-got)
@@ -190,8 +190,8 @@ func TestNextInLineTakesOverTheCompetition(t *testing.T) {
 	})
 }
 
-// Who gives up the last place in the engine's queue does not mean whoever comes
-// after: backends tell them apart by their numbers.
+// A call that gives up the last place in the engine's queue does not remove the place of a later
+// call. Backends tell them apart by their numbers.
 func TestPlaceIsGivenUpAsOfBefore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -210,7 +210,7 @@ func TestPlaceIsGivenUpAsOfBefore(t *testing.T) {
 	})
 }
 
-// closing is a Subscription of which only the end matters.
+// closing is a Subscription that calls a function when it is closed.
 type closing func()
 
 func (closing) C() <-chan struct{} { return nil }
@@ -224,15 +224,15 @@ func serial(t *testing.T, id string) int {
 	return n
 }
 
-// S43, S45, S48: without notices a waiter polls, and has the key a second after
-// it became free at most.
+// S43, S45, S48: without notices a waiter polls, and gets the key at most a second after it became
+// free.
 func TestWaitingWithoutNotices(t *testing.T) {
 	for name, hook := range map[string]func(context.Context, *driver.Acquisition, func() (driver.Subscription, error)) (driver.Subscription, error){
 		"none": func(context.Context, *driver.Acquisition, func() (driver.Subscription, error)) (driver.Subscription, error) {
 			return nil, lock.ErrUnavailable
 		},
 		"lost": func(context.Context, *driver.Acquisition, func() (driver.Subscription, error)) (driver.Subscription, error) {
-			return make(deaf), nil
+			return make(neverNotified), nil
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -258,12 +258,12 @@ func TestWaitingWithoutNotices(t *testing.T) {
 	}
 }
 
-type deaf chan struct{}
+type neverNotified chan struct{}
 
-func (d deaf) C() <-chan struct{} { return d }
-func (deaf) Close()               {}
+func (d neverNotified) C() <-chan struct{} { return d }
+func (neverNotified) Close()               {}
 
-// S44: subscribe, then try: a release in between is not missed.
+// S44: the waiter subscribes, then tries again. So it does not miss a release in between.
 func TestReleaseBetweenTryAndSubscribe(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -281,7 +281,7 @@ func TestReleaseBetweenTryAndSubscribe(t *testing.T) {
 	})
 }
 
-// S46: a holder that died tells nobody; its lease's end wakes the waiter.
+// S46: the death of a holder causes no notice; the end of its lease wakes the waiter.
 func TestHolderThatDied(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := memlock.New()
@@ -296,8 +296,8 @@ func TestHolderThatDied(t *testing.T) {
 	})
 }
 
-// While the key is known to be held, here or elsewhere, try and the end of a
-// wait are answered without a word to the engine.
+// While the key is known to be held, by this process or another, a Try and the end of a wait are
+// answered without a command to the engine.
 func TestTryAndWaitAnswerLocally(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -332,8 +332,8 @@ func TestTryAndWaitAnswerLocally(t *testing.T) {
 	})
 }
 
-// A try that finds another goroutine about to ask the engine waits for that
-// answer: it is refused if the key was taken, and asks itself if not.
+// A Try that finds another goroutine about to ask the engine waits for that answer. It is refused
+// if the key was granted to the other, and asks itself if not.
 func TestTryWaitsForTheAnswerOnItsWay(t *testing.T) {
 	for name, answer := range map[string]error{"taken": nil, "refused": lock.ErrUnavailable} {
 		t.Run(name, func(t *testing.T) {

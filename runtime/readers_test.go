@@ -15,8 +15,9 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// A call that comes to read while another one asks the engine, and can't share what that is
-// granted, since it is much longer or shorter than its own, does not wait for it to leave.
+// A call that comes to read while another call asks the engine may be unable to share that lease,
+// which is much longer or shorter than its own. Then it does not wait until the other call has
+// left.
 func TestReadersOfDifferentLengths(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -28,7 +29,7 @@ func TestReadersOfDifferentLengths(t *testing.T) {
 		}
 		l, begin := newLocker(t, b, nil), time.Now()
 		lengths := []time.Duration{10 * time.Second, time.Minute, 5 * time.Second}
-		together(len(lengths), func(i int) {
+		concurrently(len(lengths), func(i int) {
 			time.Sleep(time.Duration(i) * 100 * time.Millisecond)
 			p := &lock.Policy{Read: true, TTL: lengths[i]}
 			require.NoError(t, l.Do(t.Context(), p, "k", func(context.Context) error {
@@ -40,8 +41,8 @@ func TestReadersOfDifferentLengths(t *testing.T) {
 	})
 }
 
-// Who comes to read while a writer is inside waits for that one, and not for the next one too,
-// whatever the ttl of others that wait to read.
+// A call that comes to read while a writer is inside waits for that writer only, and not for the
+// next one, whatever the ttl of other waiting readers.
 func TestReadersWaitForOneWriter(t *testing.T) {
 	for _, lengths := range [][]time.Duration{
 		{10 * time.Second, 10 * time.Second}, {10 * time.Second, time.Minute}, {time.Minute, 50 * time.Second},
@@ -73,14 +74,14 @@ func TestReadersWaitForOneWriter(t *testing.T) {
 	}
 }
 
-// Readers of one process whose leases have two lengths ask the engine once for each, whether
-// they come while others read or while somebody writes.
+// Readers of one process whose leases have two lengths send one request to the engine for each
+// length, whether they come while others read or while a writer is inside.
 func TestReadersOfEachLengthShare(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := &counting{Backend: memlock.New()}
 		l, writer := newLocker(t, b, nil), newLocker(t, b.Backend, nil)
 		both := func() {
-			together(20, func(i int) {
+			concurrently(20, func(i int) {
 				time.Sleep(time.Duration(i) * time.Millisecond)
 				p := &lock.Policy{Read: true, TTL: []time.Duration{10 * time.Second, time.Minute}[i%2]}
 				assert.NoError(t, l.Do(t.Context(), p, "k", func(context.Context) error { time.Sleep(time.Second); return nil }))
@@ -91,11 +92,11 @@ func TestReadersOfEachLengthShare(t *testing.T) {
 		_, held := acquire(t, t.Context(), writer, &lock.Policy{Write: true}, "k")
 		time.AfterFunc(500*time.Millisecond, func() { _ = release(held) })
 		both()
-		require.LessOrEqual(t, b.acquires.Load(), int64(2+2*3), "each asks before and after it listens, and once it is told")
+		require.LessOrEqual(t, b.acquires.Load(), int64(2+2*3), "each length asks before and after it subscribes, and once at the notice")
 	})
 }
 
-// lateReads is an engine whose grants to those who read are heard of after so long.
+// lateReads is an engine whose grants to readers arrive late.
 type lateReads struct {
 	*memlock.Backend
 	late time.Duration
@@ -109,8 +110,8 @@ func (b *lateReads) Acquire(ctx context.Context, a *driver.Acquisition) (driver.
 	return lease, err
 }
 
-// Those that wait for another's grant share it, also if it came late: to ask the engine anew
-// would be to wait for a writer that came after them.
+// Calls that wait for another call's grant share it, even if it came late. If they asked the engine
+// again, they would wait for a writer that came after them.
 func TestReadersShareALateGrant(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := &lateReads{Backend: memlock.New(), late: 8 * time.Second}
@@ -120,7 +121,7 @@ func TestReadersShareALateGrant(t *testing.T) {
 			time.Sleep(time.Second)
 			assert.NoError(t, writer.Do(t.Context(), &lock.Policy{Write: true}, "k", func(context.Context) error { return nil }))
 		}()
-		together(2, func(int) {
+		concurrently(2, func(int) {
 			assert.NoError(t, l.Do(t.Context(), read, "k", func(ctx context.Context) error {
 				assert.Equal(t, b.late, time.Since(begin))
 				time.Sleep(time.Minute)
@@ -131,7 +132,8 @@ func TestReadersShareALateGrant(t *testing.T) {
 	})
 }
 
-// hooked is an engine on whose leases something happens when the Locker asks for a deadline.
+// hooked is an engine that calls onDeadline when the Locker next asks one of its leases for a
+// deadline.
 type hooked struct {
 	driver.Backend
 	onDeadline func()
@@ -164,9 +166,9 @@ func (l *hookedLease) Downgrade(ctx context.Context, last uint64) error {
 	return l.Lease.(driver.Downgrader).Downgrade(ctx, last)
 }
 
-// A downgrade that comes as the hold is released leaves the next writer, who has the lease
-// handed on, alone.
-func TestDowngradeBesideARelease(t *testing.T) {
+// A Downgrade that comes during the hold's release has no effect on the next writer, to whom the
+// lease is handed on.
+func TestDowngradeDuringARelease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := &hooked{Backend: memlock.New()}
 		l, other, write := newLocker(t, b, nil), newLocker(t, b, nil), &lock.Policy{Write: true}
@@ -180,7 +182,7 @@ func TestDowngradeBesideARelease(t *testing.T) {
 		}
 		synctest.Wait()
 		require.NoError(t, release(first))
-		second := <-turns // on a lease that can be handed on
+		second := <-turns // with a lease that can be handed on
 		var third *lock.Hold
 		b.onDeadline = func() {
 			require.NoError(t, release(second))

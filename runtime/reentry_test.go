@@ -14,8 +14,8 @@ import (
 
 var reentrant = &lock.Policy{Method: "Shop.Pay", Reentrant: true}
 
-// P8, P13, G8: a re-entry is local, keeps the token, and ends alone; the
-// caller's own context never owns.
+// P8, P13, G8: a re-entry sends nothing, keeps the token, and ends by itself. The caller's own
+// context never owns the lock.
 func TestReentry(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -48,7 +48,7 @@ func TestReentry(t *testing.T) {
 	})
 }
 
-// Re-entry costs next to nothing.
+// A re-entry makes few allocations.
 func TestReentryAllocates(t *testing.T) {
 	l := newLocker(t, memlock.New(), nil)
 	ctx, held := acquire(t, t.Context(), l, nil, "k")
@@ -63,7 +63,8 @@ func TestReentryAllocates(t *testing.T) {
 	require.NoError(t, release(held))
 }
 
-// An uncontended hold on memlock makes four objects: its ID, the hold, the entry with its lease, and the lock in memlock.
+// An uncontended hold on memlock makes four objects: its ID, the hold, the entry with its lease,
+// and the lock in memlock.
 func TestUncontendedHoldAllocates(t *testing.T) {
 	l, p := newLocker(t, memlock.New(), nil), &lock.Policy{TTL: time.Minute}
 	var err error
@@ -76,8 +77,8 @@ func TestUncontendedHoldAllocates(t *testing.T) {
 	require.LessOrEqual(t, n, 4.0)
 }
 
-// A nested call that does not say reentrant is told at once, not left to hang,
-// with other locks in between too. P9: a lock on another key is no re-entry.
+// A nested call whose policy is not reentrant gets ErrDeadlock at once instead of waiting for ever,
+// also if other locks are in between. P9: a lock on another key is no re-entry.
 func TestNestedCallIsADeadlock(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := newLocker(t, newScripted(), nil)
@@ -97,7 +98,7 @@ func TestNestedCallIsADeadlock(t *testing.T) {
 		require.NoError(t, release(second))
 		require.NoError(t, release(first))
 
-		// Another Locker's lock is no lock of this one.
+		// A hold of another Locker is not re-entered by this one.
 		other := newLocker(t, memlock.New(), nil)
 		ctx, first = acquire(t, t.Context(), l, nil, "a")
 		_, second = acquire(t, ctx, other, nil, "a")
@@ -106,8 +107,8 @@ func TestNestedCallIsADeadlock(t *testing.T) {
 	})
 }
 
-// P7: a re-entry neither shortens nor extends the outer lease, and its own
-// policy's renew and max mean nothing.
+// P7: a re-entry neither shortens nor extends the outer lease, and its policy's renew and max have
+// no effect.
 func TestReentryLeavesTheLease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := newLocker(t, newScripted(), nil)
@@ -121,8 +122,8 @@ func TestReentryLeavesTheLease(t *testing.T) {
 	})
 }
 
-// P6: a hold that is over is not re-entered, though no timer has fired yet and
-// its context still lives; and a re-entry under way hears of the loss.
+// P6: a hold whose lease is over is not re-entered, even if no timer has fired yet and its context
+// has not ended. A re-entry that is under way is told of the loss.
 func TestReentryOfALostHold(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -142,8 +143,8 @@ func TestReentryOfALostHold(t *testing.T) {
 	})
 }
 
-// G2, S1: it is the clock that says so, not a timer: at the very instant of the
-// deadline, wherever the watchdog is.
+// G2, S1: the clock decides, not a timer: a re-entry is refused at the very instant of the
+// deadline, whatever the watchdog does.
 func TestReentryChecksTheDeadline(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		for range 50 {
@@ -159,7 +160,7 @@ func TestReentryChecksTheDeadline(t *testing.T) {
 	})
 }
 
-// S42, P16: depth has no limit but memory, and unwinding leaves nothing.
+// S42, P16: only memory limits the depth of re-entries, and their end leaves nothing behind.
 func TestDeepRecursion(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()

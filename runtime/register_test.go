@@ -17,7 +17,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// registry is memory that other processes can ask, and notes what Lockers say who they are.
+// registry is a memory engine with notes. It records what Lockers write about themselves.
 type registry struct {
 	*memlock.Backend
 	mu    sync.Mutex
@@ -40,15 +40,15 @@ func (r *registry) PutNote(_ context.Context, name, text string, ttl time.Durati
 	return nil
 }
 
-// seen returns the ttl of each note, and what the last one said.
+// seen returns the ttl of each note, and the process that the last note describes.
 func (r *registry) seen() ([]time.Duration, driver.Process) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.calls), r.last
 }
 
-// A Locker registers once it has held a lock for a while, whatever the number of its locks,
-// again from time to time, and no more once it is closed.
+// A Locker registers once it has held a lock for a while, whatever the number of its locks. It
+// registers again from time to time, and no more once it is closed.
 func TestRegistersOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &registry{Backend: memlock.New()}
@@ -74,7 +74,7 @@ func TestRegistersOnce(t *testing.T) {
 	})
 }
 
-// One that is closed early leaves nothing to take away.
+// A Locker that is closed early has written no note, and removes none.
 func TestRegistersNothingInASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &registry{Backend: memlock.New()}
@@ -87,7 +87,7 @@ func TestRegistersNothingInASecond(t *testing.T) {
 	})
 }
 
-// silentRegistry answers no note that is taken away.
+// silentRegistry does not answer when a note is removed.
 type silentRegistry struct{ *registry }
 
 func (r *silentRegistry) PutNote(ctx context.Context, name, text string, ttl time.Duration) error {
@@ -98,8 +98,8 @@ func (r *silentRegistry) PutNote(ctx context.Context, name, text string, ttl tim
 	return r.registry.PutNote(ctx, name, text, ttl)
 }
 
-// Engines that are silent as a Locker is closed cost its caller the time of one.
-func TestCloseBesideSilentRegistries(t *testing.T) {
+// If several engines are silent while a Locker is closed, its caller waits for as long as for one.
+func TestCloseWithSilentRegistries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := map[string]driver.Backend{}
 		for _, name := range []string{"", "a", "b", "c"} {

@@ -14,8 +14,8 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// S19: a release that fails never turns a success into an error. It goes on in
-// the background, without the watchdog, and ends with the lease.
+// S19: a release that fails never turns a success into an error. It is repeated in the background,
+// without renewals, and ends with the lease.
 func TestFailedReleaseGoesOnInTheBackground(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -41,8 +41,8 @@ func TestFailedReleaseGoesOnInTheBackground(t *testing.T) {
 	})
 }
 
-// S17: the answer was lost, the release had run: the repetition finds "not
-// yours", and that is no loss.
+// S17: the release ran, but its answer was lost. The repetition is answered "not the owner", and
+// that is no loss.
 func TestLostAnswerToARelease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -60,12 +60,12 @@ func TestLostAnswerToARelease(t *testing.T) {
 	})
 }
 
-// G7: how long a hung engine holds the caller up: a second, and 100 ms once its
+// G7: a hung engine delays the caller for at most a second, and for 100 ms once the caller's
 // context has ended.
-func TestHungReleaseHoldsTheCallerUpInBounds(t *testing.T) {
+func TestHungReleaseDelaysTheCallerInBounds(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
-		ends  time.Duration // of the caller's context, after the release began; 0 is never
+		ends  time.Duration // when the caller's context ends, after the release began; 0 means never
 		bound time.Duration
 	}{
 		{"live context", 0, time.Second},
@@ -106,7 +106,7 @@ func TestHungReleaseHoldsTheCallerUpInBounds(t *testing.T) {
 					began := time.Now()
 					require.NoError(t, release(held))
 					require.Equal(t, tc.bound, time.Since(began))
-					time.Sleep(3 * time.Second) // the background's tries hang as well
+					time.Sleep(3 * time.Second) // the tries in the background hang as well
 					healed.Store(true)
 					time.Sleep(3 * time.Second)
 					_, held = acquire(t, t.Context(), l, &lock.Policy{Try: true}, "k")
@@ -117,8 +117,8 @@ func TestHungReleaseHoldsTheCallerUpInBounds(t *testing.T) {
 	}
 }
 
-// S26: the release runs although the caller's context has ended, under one that
-// lives and carries its values.
+// S26: the release runs although the caller's context has ended. Its own context has not ended, and
+// has the values of the caller's.
 func TestReleaseUnderACancelledContext(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		type traceKey struct{}
@@ -131,7 +131,7 @@ func TestReleaseUnderACancelledContext(t *testing.T) {
 			require.LessOrEqual(t, time.Until(deadline), time.Second)
 			select {
 			case <-ctx.Done():
-				t.Error("ended before the release began")
+				t.Error("the context ended before the release began")
 			default:
 			}
 			return do()
@@ -147,15 +147,15 @@ func TestReleaseUnderACancelledContext(t *testing.T) {
 	})
 }
 
-// A client library uses the context of a release from goroutines of its own,
-// and may still ask it when the release is over.
+// A client library uses the context of a release in its own goroutines, and may still use it when
+// the release is over.
 func TestReleaseContextIsUsedByManyGoroutines(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
 		var kept context.Context
 		b.onRelease = func(ctx context.Context, _ uint64, do func() error) error {
 			kept = ctx
-			together(8, func(i int) {
+			concurrently(8, func(i int) {
 				if i%2 == 0 {
 					_ = ctx.Err()
 					return
@@ -171,7 +171,7 @@ func TestReleaseContextIsUsedByManyGoroutines(t *testing.T) {
 		require.NoError(t, release(held))
 		requireEnded(t, kept)
 
-		// A backend that never asked for Done leaves no timer behind either.
+		// If a backend never asked for Done, no timer is left either.
 		b.onRelease = func(ctx context.Context, _ uint64, do func() error) error {
 			kept = ctx
 			return do()
@@ -187,13 +187,13 @@ func requireEnded(t *testing.T, ctx context.Context) {
 	select {
 	case <-ctx.Done():
 	default:
-		t.Error("the context goes on after the call that it was for")
+		t.Error("the context has not ended with its call")
 	}
 	require.Error(t, ctx.Err())
 }
 
-// S97: "not the owner" is the one answer to a release that the caller hears,
-// beside its method's own error.
+// S97: "not the owner" is the only answer to a release that the caller gets, next to the method's
+// own error.
 func TestReleaseAnsweredNotTheOwner(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -213,8 +213,7 @@ func TestReleaseAnsweredNotTheOwner(t *testing.T) {
 	})
 }
 
-// S18, S97, G4: a second release does nothing, not even to the same client's
-// next hold of the key.
+// S18, S97, G4: a second release does nothing, also to the same client's next hold of the key.
 func TestReleaseTwice(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -234,9 +233,9 @@ func TestReleaseTwice(t *testing.T) {
 		require.NoError(t, release(several))
 		require.EqualValues(t, 4, b.releases.Load())
 
-		// Both at once: one of them releases, and neither does twice.
+		// Two releases at once: one of them releases the lock, and the other does nothing.
 		_, third := acquire(t, t.Context(), l, renewed, "k")
-		together(2, func(int) { third.Release(nil) })
+		concurrently(2, func(int) { third.Release(nil) })
 		require.EqualValues(t, 5, b.releases.Load())
 	})
 }
@@ -249,8 +248,8 @@ func TestReleaseOfNothing(t *testing.T) {
 	require.EqualError(t, own, "own")
 }
 
-// A loss and a release at the same instant: a method is told nil only if its
-// release reached the engine.
+// If a loss and a release come at the same instant, the method gets nil only if its release reached
+// the engine.
 func TestLossRacesWithRelease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		for range 20 {
@@ -261,16 +260,16 @@ func TestLossRacesWithRelease(t *testing.T) {
 			fine := int64(0)
 			var over atomic.Bool
 			for range 2 {
-				go func() { // keep the watchdog's table busy, so that a loss takes its time
+				go func() { // keep the watchdog's table busy, so that the loss takes time
 					time.Sleep(ttl / 3)
 					for !over.Load() {
 						l.Watched()
 					}
 				}()
 			}
-			together(100, func(i int) {
+			concurrently(100, func(i int) {
 				_, held := acquire(t, t.Context(), l, renewed, string(rune('A'+i)))
-				time.Sleep(ttl / 3) // exactly when it is renewed
+				time.Sleep(ttl / 3) // exactly when the lease is renewed
 				if release(held) == nil {
 					mu.Lock()
 					fine++
@@ -284,8 +283,8 @@ func TestLossRacesWithRelease(t *testing.T) {
 	})
 }
 
-// The Observer hears what the engine has said of the release after AtLeast.
-func TestAtLeastTellsOfItsRelease(t *testing.T) {
+// The Observer gets the engine's answer to the release after AtLeast.
+func TestAtLeastReportsItsRelease(t *testing.T) {
 	for name, c := range map[string]struct {
 		release func(context.Context, func() error) error
 		kind    lock.EventKind

@@ -9,7 +9,8 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// What a list of keys is locked with does not depend on how long it is.
+// The locks of a list are treated alike, whatever the length of the list: Token has no answer, and
+// TokenOf has one.
 func TestRequests(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := newLocker(t, newScripted(), nil)
@@ -25,7 +26,7 @@ func TestRequests(t *testing.T) {
 			}
 			require.NoError(t, release(held))
 		}
-		// A key of a list may also be named by itself.
+		// A key of a list may also be named on its own.
 		ctx, held, err := l.AcquireAll(t.Context(), append(lock.Requests(p, []string{"a:1"}), lock.Request{Policy: p, Key: "a:1"})...)
 		require.NoError(t, err)
 		_, ok := lock.Token(ctx)
@@ -40,7 +41,7 @@ func TestRequests(t *testing.T) {
 	})
 }
 
-// A Request is its policy and its key, and nothing else: code outside of this package may write
+// A Request has its policy and its key, and no other field: code outside of this package may write
 // Request{policy, key}.
 func TestRequestHasTwoFields(t *testing.T) {
 	r := reflect.TypeFor[lock.Request]()

@@ -12,8 +12,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// scripted is memlock with a script for what an engine can do to its client.
-// An unset hook does what memlock does; do is that step.
+// scripted is memlock with hooks that script what an engine can do to its client. A hook's argument
+// do is memlock's own step; without a hook only that step runs.
 type scripted struct {
 	*memlock.Backend
 	onAcquire   func(ctx context.Context, a *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error)
@@ -27,10 +27,10 @@ type scripted struct {
 	closes, attaches                    atomic.Int64
 
 	mu      sync.Mutex
-	keys    []string // as they were acquired
-	undone  []string // ids of acquisitions
-	freed   []string // keys, as their release was sent
-	batches []int    // lengths of RenewAll
+	keys    []string // in the order in which they were acquired
+	undone  []string // IDs of acquisitions
+	freed   []string // keys, in the order in which their releases were sent
+	batches []int    // lengths of RenewAll's calls
 }
 
 func newScripted() *scripted { return &scripted{Backend: memlock.New()} }
@@ -64,10 +64,10 @@ func (s *scripted) Acquire(ctx context.Context, a *driver.Acquisition) (driver.L
 	return s.onAcquire(ctx, a, do)
 }
 
-// mute has no acquire answered from now on.
+// mute makes s answer no acquire from now on.
 func (s *scripted) mute() { s.muted.Store(true) }
 
-// silent is an engine that does not answer before ctx ends.
+// silent answers an acquire only when ctx ends, with ErrIndeterminate.
 func (s *scripted) silent(ctx context.Context) (driver.Lease, error) {
 	<-ctx.Done()
 	return nil, fmt.Errorf("%w: %w", driver.ErrIndeterminate, ctx.Err())
@@ -103,14 +103,14 @@ func (s *scripted) RenewAll(ctx context.Context, leases []driver.Lease, ttls []t
 	return errs
 }
 
-// seen returns a copy of a record of s.
+// seen returns a copy of one of s's records.
 func seen[T any](s *scripted, record *[]T) []T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(*record)
 }
 
-// plain hides what s can do beyond a Backend: it renews one by one.
+// plain hides what s can do beyond Backend: it renews leases one by one.
 func (s *scripted) plain() driver.Backend { return struct{ driver.Backend }{s} }
 
 type scriptedLease struct {
@@ -119,7 +119,7 @@ type scriptedLease struct {
 	key    string
 
 	mu       sync.Mutex
-	deadline driver.Instant // by the answers that have come
+	deadline driver.Instant // according to the answers so far
 }
 
 func (l *scriptedLease) Deadline() driver.Instant {
@@ -160,13 +160,13 @@ func (s *scripted) renew(ctx context.Context, do func() error) error {
 	return s.onRenew(ctx, do)
 }
 
-// hang answers nothing until ctx ends, as a stopped server does.
+// hang gives no answer until ctx ends, like a stopped server.
 func hang(ctx context.Context, _ func() error) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-// wait is a request or an answer that is d on its way.
+// wait is a request or an answer that takes d.
 func wait(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):

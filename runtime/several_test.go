@@ -24,8 +24,8 @@ func requests(keys ...string) []lock.Request {
 	return reqs
 }
 
-// G13: the order is by backend, then key, byte by byte; what is named twice is
-// taken once, and the caller's slice stays as it is.
+// G13: the order is by backend, then by key, byte by byte. A key that is named twice is acquired
+// once, and the caller's slice is not changed.
 func TestAcquireAllTakesInOneOrder(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b, eu := newScripted(), newScripted()
@@ -48,12 +48,12 @@ func TestAcquireAllTakesInOneOrder(t *testing.T) {
 	})
 }
 
-// S99: in opposite orders, by many, without a deadlock.
+// S99: many calls name their keys in opposite orders, without a deadlock.
 func TestAcquireAllInOppositeOrders(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := newLocker(t, newScripted(), nil)
-		a, b := &alone{t: t}, &alone{t: t}
-		together(40, func(i int) {
+		a, b := &exclusion{t: t}, &exclusion{t: t}
+		concurrently(40, func(i int) {
 			keys := []string{"a", "b"}
 			if i%2 == 0 {
 				keys = []string{"b", "a"}
@@ -66,7 +66,7 @@ func TestAcquireAllInOppositeOrders(t *testing.T) {
 	})
 }
 
-// S21: one that can't be had gives back all the others, and its key is named.
+// S21: if one lock can't be had, all others are released, and the error names its key.
 func TestAcquireAllOrNone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -94,8 +94,8 @@ func TestAcquireAllWithSeveralWaits(t *testing.T) {
 		l := newLocker(t, newScripted(), nil)
 		for _, tc := range []struct{ freeA, want time.Duration }{
 			{2 * time.Second, 3 * time.Second}, // then b's wait of 3 s ends
-			{time.Hour, 5 * time.Second},       // a's own
-			{4 * time.Second, 4 * time.Second}, // b's is over before its turn
+			{time.Hour, 5 * time.Second},       // a's own wait ends
+			{4 * time.Second, 4 * time.Second}, // b's wait is over before its turn
 		} {
 			_, a := acquire(t, t.Context(), l, nil, "a")
 			_, b := acquire(t, t.Context(), l, nil, "b")
@@ -114,7 +114,8 @@ func TestAcquireAllWithSeveralWaits(t *testing.T) {
 	})
 }
 
-// The innermost acquisition took several: no single token is its; each has one.
+// If the innermost acquisition took several locks, Token has no answer, and TokenOf has one for
+// each key.
 func TestTokensOfSeveral(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := newLocker(t, newScripted(), nil)
@@ -140,7 +141,7 @@ func TestTokensOfSeveral(t *testing.T) {
 		require.False(t, ok)
 		require.NoError(t, release(first))
 
-		// One key, named twice, is a single one.
+		// One key that is named twice counts as one.
 		ctx, held, err = l.AcquireAll(t.Context(), requests("a", "a")...)
 		require.NoError(t, err)
 		tokenOf(t, ctx)
@@ -148,7 +149,7 @@ func TestTokensOfSeveral(t *testing.T) {
 	})
 }
 
-// The loss of any of them ends the method, and Check covers the whole chain.
+// The loss of any of the locks ends the method's context, and Check covers the whole chain.
 func TestLossOfOneOfSeveral(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		for _, lost := range []string{"a", "b", "z"} {
@@ -174,12 +175,13 @@ func TestLossOfOneOfSeveral(t *testing.T) {
 	})
 }
 
-// disowned is a lease that the engine knows nothing of at its first renewal.
+// disowned is a lease of which the engine answers ErrLost at its first renewal.
 type disowned struct{ driver.Lease }
 
 func (disowned) Renew(context.Context, time.Duration) error { return lock.ErrLost }
 
-// One is lost while another is waited for: nothing has run, all is taken anew.
+// One lock is lost while the call waits for another. The method has not run, so all locks are
+// acquired anew.
 func TestLossWhileWaitingForAnother(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -196,7 +198,7 @@ func TestLossWhileWaitingForAnother(t *testing.T) {
 	})
 }
 
-// Where that happens each time, because the lease is not renewed for so long, the call fails.
+// If the lock is lost each time, because its lease is not renewed for so long, the call fails.
 func TestLeaseShorterThanTheWaitForAnother(t *testing.T) {
 	for _, p := range []*lock.Policy{{TTL: ttl}, {TTL: ttl, NoRenew: true}, {TTL: ttl, Max: ttl / 10}} {
 		bubble(t, func(t *testing.T) {
@@ -229,10 +231,10 @@ func TestLeaseShorterThanTheWaitForAnother(t *testing.T) {
 	}
 }
 
-// The same, of which nobody was told: the clock says so as the last one is taken.
+// The same if nobody was told of the loss: the clock shows it when the last lock is acquired.
 func TestLeaseOverAsTheLastIsTaken(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := &telling{scripted: newScripted()}
+		b := &lossNotifier{scripted: newScripted()}
 		l, other := newLocker(t, b, nil), newLocker(t, b, nil)
 		_, held := acquire(t, t.Context(), other, renewed, "b")
 		done := make(chan struct{})
@@ -254,8 +256,8 @@ func TestLeaseOverAsTheLastIsTaken(t *testing.T) {
 	})
 }
 
-// What the chain holds already is re-entered; without reentrant that is known
-// before anything is sent or waited for.
+// A lock that the chain holds already is re-entered. If its policy is not reentrant, the call fails
+// before it sends anything or waits.
 func TestAcquireAllInsideALock(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -283,8 +285,7 @@ func TestAcquireAllInsideALock(t *testing.T) {
 	})
 }
 
-// A context that only re-enters ends with its call too, and leaves nothing with
-// the outer one.
+// A context of re-entries alone ends with its call too, and leaves nothing with the outer one.
 func TestAcquireAllOfReentriesEndsItsContext(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := newLocker(t, newScripted(), nil)
@@ -302,7 +303,7 @@ func TestAcquireAllOfReentriesEndsItsContext(t *testing.T) {
 	})
 }
 
-// A cancel while it waits for the second gives back the first.
+// If the call is cancelled while it waits for the second lock, the first is released.
 func TestAcquireAllCancelled(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := newLocker(t, newScripted(), nil)
@@ -319,7 +320,7 @@ func TestAcquireAllCancelled(t *testing.T) {
 		err := <-done
 		requireOnly(t, lock.ErrNotAcquired, err)
 		require.ErrorIs(t, err, context.Canceled)
-		synctest.Wait() // the release goes on behind the call
+		synctest.Wait() // the release continues after the call has returned
 		require.Equal(t, 1, l.Entries())
 		require.NoError(t, release(theirs))
 	})
@@ -338,7 +339,7 @@ func newHung() (b *scripted, hung *atomic.Bool) {
 	return b, hung
 }
 
-// A call that has no time left does not wait for the release of what it has taken.
+// A call that has no time left does not wait for the release of the locks that it has.
 func TestSeveralGiveUpInTime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b, hung := newHung()
@@ -370,20 +371,20 @@ func TestSeveralGiveUpInTime(t *testing.T) {
 	})
 }
 
-// Nor does one wait any longer for it that has time left as it gives up.
+// A call that gives up with time left waits for that release no longer than its shortest wait.
 func TestSeveralGiveUpWithinTheirWait(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		const patience = 500 * time.Millisecond
+		const shortest = 500 * time.Millisecond
 		b, hung := newHung()
 		l, other := newLocker(t, b, nil), newLocker(t, b.Backend, nil)
 		_, theirs := acquire(t, t.Context(), other, nil, "c")
 		began := time.Now()
-		_, _, err := l.AcquireAll(t.Context(), // of all waits the shortest, as in waiting for a lock
+		_, _, err := l.AcquireAll(t.Context(), // the shortest wait of all counts, as when waiting for a lock
 			lock.Request{Key: "a", Policy: &lock.Policy{Wait: time.Minute}},
-			lock.Request{Key: "b", Policy: &lock.Policy{Wait: patience}},
+			lock.Request{Key: "b", Policy: &lock.Policy{Wait: shortest}},
 			lock.Request{Key: "c", Policy: &lock.Policy{Try: true}})
 		requireOnly(t, lock.ErrNotAcquired, err)
-		require.Equal(t, patience+100*time.Millisecond, time.Since(began))
+		require.Equal(t, shortest+100*time.Millisecond, time.Since(began))
 		hung.Store(false)
 		for _, key := range []string{"a", "b"} {
 			_, held := acquire(t, t.Context(), l, nil, key)

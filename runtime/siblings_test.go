@@ -13,18 +13,18 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// P1, S100: goroutines that share a context re-enter one after the other, in
-// the order of their coming, and none walks in beside another.
+// P1, S100: goroutines that share a context re-enter one after the other, in the order in which
+// they came. No two are inside at once.
 func TestSiblingsQueueAsForAMutex(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
 		l := newLocker(t, b, nil)
 		ctx, held := acquire(t, t.Context(), l, renewed, "k")
-		inside := &alone{t: t}
+		inside := &exclusion{t: t}
 		var served []int
-		together(50, func(i int) {
+		concurrently(50, func(i int) {
 			time.Sleep(time.Duration(i) * time.Microsecond)
-			// Each has a context of its own, as the children of an errgroup.
+			// Each goroutine has a context of its own, like the children of an errgroup.
 			child, cancel := context.WithTimeout(ctx, time.Minute)
 			defer cancel()
 			require.NoError(t, l.Do(child, reentrant, "k", func(ctx context.Context) error {
@@ -32,7 +32,7 @@ func TestSiblingsQueueAsForAMutex(t *testing.T) {
 					served = append(served, i)
 					time.Sleep(time.Millisecond)
 				})
-				// P14: deeper in, it does not queue behind its siblings.
+				// P14: a nested re-entry does not queue behind the siblings.
 				return l.Do(ctx, reentrant, "k", func(ctx context.Context) error { return lock.Check(ctx) })
 			}))
 		})
@@ -43,7 +43,7 @@ func TestSiblingsQueueAsForAMutex(t *testing.T) {
 	})
 }
 
-// Try, wait and cancel mean for a sibling what they mean for a stranger.
+// Try, wait and cancel mean for a sibling what they mean for any other call.
 func TestSiblingsThatDoNotWait(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := newLocker(t, newScripted(), nil)
@@ -70,13 +70,13 @@ func TestSiblingsThatDoNotWait(t *testing.T) {
 	})
 }
 
-// The turn that comes as a sibling gives up is passed on.
+// If the turn comes as a sibling gives up, the turn is passed on.
 func TestSiblingsTurnRacesWithCancel(t *testing.T) {
 	for range 200 {
 		bubble(t, func(t *testing.T) {
 			l := newLocker(t, newScripted(), nil)
 			ctx, held := acquire(t, t.Context(), l, renewed, "k")
-			together(8, func(i int) {
+			concurrently(8, func(i int) {
 				child, cancel := context.WithTimeout(ctx, time.Duration(1+i/2)*time.Millisecond)
 				defer cancel()
 				if _, inner, err := l.Acquire(child, reentrant, "k"); err == nil {
@@ -91,7 +91,7 @@ func TestSiblingsTurnRacesWithCancel(t *testing.T) {
 	}
 }
 
-// A sibling that waits when the hold is lost is told so.
+// A sibling that waits when the hold is lost gets ErrLost.
 func TestLossWakesSiblings(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -106,8 +106,8 @@ func TestLossWakesSiblings(t *testing.T) {
 	})
 }
 
-// P2: children that outlive the method. Its context is cancelled, Check says
-// ErrLost, and a nested method that returns later returns ErrLost, never nil.
+// P2: goroutines that outlive the method. Its context is cancelled, Check returns ErrLost, and a
+// nested method that returns later returns ErrLost, never nil.
 func TestChildrenThatOutliveTheMethod(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := newLocker(t, newScripted(), nil)
@@ -138,8 +138,8 @@ func TestChildrenThatOutliveTheMethod(t *testing.T) {
 	})
 }
 
-// A middle method that returned while its child still runs inside it: the child
-// is beside what comes next, and is told so.
+// A nested method returned while its own goroutine is still inside. What follows runs next to that
+// goroutine, whose calls get ErrLost.
 func TestChildrenThatOutliveAReentry(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := newLocker(t, newScripted(), nil)
@@ -149,7 +149,7 @@ func TestChildrenThatOutliveAReentry(t *testing.T) {
 		require.NoError(t, release(second))
 		requireOnly(t, lock.ErrLost, lock.Check(nested))
 		require.False(t, lock.Owns(nested, "k"))
-		// What it calls is no part of the chain any more: it queues as a stranger.
+		// A call of that goroutine is no longer part of the chain: it queues like any other call.
 		_, _, err := l.Acquire(nested, &lock.Policy{Reentrant: true, Try: true}, "k")
 		requireOnly(t, lock.ErrNotAcquired, err)
 		own := errors.New("own")

@@ -15,7 +15,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// An engine that answers is not silent to those that wait behind others, whatever it says.
+// An engine that answers is not reported as silent to the calls that wait behind others, whatever
+// it answers.
 func TestAnswersAreNoSilence(t *testing.T) {
 	for name, answer := range map[string]func(do func() (driver.Lease, error)) (driver.Lease, error){
 		"held":     func(do func() (driver.Lease, error)) (driver.Lease, error) { return do() },
@@ -49,7 +50,7 @@ func TestAnswersAreNoSilence(t *testing.T) {
 	}
 }
 
-// A call for several keys goes on waiting where the engine has been silent to another call of its
+// A call for several keys continues to wait if the engine has been silent to another call of its
 // process.
 func TestSeveralWaitBehindASilence(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -81,8 +82,8 @@ func TestSeveralWaitBehindASilence(t *testing.T) {
 	})
 }
 
-// The client of an engine gives up a request without an answer, and the next call asks. The silence has
-// lasted since the first request.
+// The engine's client gives up a request without an answer, and the next call asks. The silence
+// counts from the first request.
 func TestSilenceOverSeveralRequests(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -103,8 +104,8 @@ func TestSilenceOverSeveralRequests(t *testing.T) {
 	})
 }
 
-// An engine refuses a lease that could be handed on, as it is too long, and says nothing to the
-// request for a shorter one.
+// An engine refuses a lease that could be handed on as too long, and does not answer the request
+// for a shorter one.
 func TestSilenceCountsForTheShorterLease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b, silent := newScripted(), false
@@ -137,7 +138,8 @@ func TestSilenceCountsForTheShorterLease(t *testing.T) {
 	})
 }
 
-// A grant that came too late is an answer: the silence of the request after it counts anew.
+// A grant that came too late is an answer: the silence of the next request counts from its own
+// start.
 func TestLateGrantIsNoSilence(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()

@@ -15,7 +15,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// Who asks at three in the morning sees each hold and each wait, with its age.
+// A snapshot shows each hold and each wait, with its age.
 func TestSnapshot(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := memlock.New()
@@ -70,7 +70,8 @@ func TestSnapshot(t *testing.T) {
 	})
 }
 
-// Who has given up waits no more, though the next one has not begun to.
+// A call that has given up no longer counts as waiting, even before the next one has begun to wait
+// at the engine.
 func TestSnapshotOfTheNextWaiter(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -101,7 +102,7 @@ func TestSnapshotOfTheNextWaiter(t *testing.T) {
 	})
 }
 
-// A release without an answer is told as long as it goes on.
+// A release without an answer is counted for as long as it is repeated.
 func TestSnapshotCountsCleanUps(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()

@@ -31,8 +31,8 @@ func cycle(t *testing.T, l *lock.Locker, p *lock.Policy, key string) (token uint
 	return token
 }
 
-// Repeated locking of one key by one process costs no command, and each hold has a token of
-// its own. Once nobody has used the lease for the sticky time, it goes back.
+// Repeated locking of one key by one process costs no command, and each hold has its own token. The
+// lease is released once nobody has used it for the time of Sticky.
 func TestStickyLeaseStays(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -59,9 +59,9 @@ func TestStickyLeaseStays(t *testing.T) {
 	})
 }
 
-// A lease goes back after ten times the sticky time, however much it is used: who waits may
-// not be heard.
-func TestStickyLeaseGoesBackNowAndThen(t *testing.T) {
+// A lease is released after ten times Sticky, however much it is used, because the notice of
+// another process that waits may be lost.
+func TestStickyLeaseIsReleasedNowAndThen(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
 		l := newLocker(t, b, nil)
@@ -72,8 +72,8 @@ func TestStickyLeaseGoesBackNowAndThen(t *testing.T) {
 	})
 }
 
-// Another process that waits has an idle lease at once, and one that is held as soon as that
-// is released.
+// Another process that waits gets an idle lease at once. It gets a lease that is held as soon as
+// the hold ends.
 func TestStickyLeaseIsRecalled(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -81,7 +81,7 @@ func TestStickyLeaseIsRecalled(t *testing.T) {
 		for _, p := range []*lock.Policy{sticky, nil} {
 			first := cycle(t, l, sticky, "k")
 			_, _, err := other.Acquire(t.Context(), &lock.Policy{Try: true}, "k")
-			require.ErrorIs(t, err, lock.ErrNotAcquired) // who tries does not wait
+			require.ErrorIs(t, err, lock.ErrNotAcquired) // a Try does not wait
 			began := time.Now()
 			require.Greater(t, cycle(t, other, p, "k"), first)
 			require.Equal(t, time.Millisecond, time.Since(began))
@@ -97,8 +97,8 @@ func TestStickyLeaseIsRecalled(t *testing.T) {
 	})
 }
 
-// A process that is stopped while its lease is idle costs the others what Sticky says, or
-// the ttl if that is less, although its policy's ttl is far longer.
+// If a process is stopped while its lease is idle, others wait for as long as Sticky, or as the ttl
+// if that is less, even if the ttl is far longer.
 func TestStoppedIdleOwnerCostsSticky(t *testing.T) {
 	for _, p := range []*lock.Policy{sticky, {TTL: time.Second, Sticky: time.Minute}} {
 		bubble(t, func(t *testing.T) {
@@ -130,7 +130,7 @@ func TestStoppedIdleOwnerCostsSticky(t *testing.T) {
 	}
 }
 
-// An idle lease that was lost at the engine is handed on to nobody.
+// An idle lease that the engine has lost is not handed on.
 func TestLostIdleLease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -142,20 +142,20 @@ func TestLostIdleLease(t *testing.T) {
 		o := &heard{}
 		l := newLocker(t, b, &lock.Options{Observer: o})
 		cycle(t, l, sticky, "k")
-		require.NoError(t, b.Backend.Undo(t.Context(), &a)) // an operator
+		require.NoError(t, b.Backend.Undo(t.Context(), &a)) // as an operator may
 		time.Sleep(stickyFor / 3)
 		synctest.Wait()
 		require.Zero(t, l.Snapshot().Idle)
 		cycle(t, l, sticky, "k")
 		require.EqualValues(t, 2, b.acquires.Load())
 		for _, kind := range o.kinds() {
-			require.NotEqual(t, lock.Lost, kind) // nobody had it
+			require.NotEqual(t, lock.Lost, kind) // nobody held it
 		}
 	})
 }
 
-// Nothing begins on an idle lease whose renewals have no answer, and what the engine may
-// still have of it is given back.
+// No hold begins on an idle lease whose renewals have no answer. The engine may still have the
+// lease, so it is released.
 func TestIdleLeaseThatIsNotRenewed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -168,11 +168,12 @@ func TestIdleLeaseThatIsNotRenewed(t *testing.T) {
 		require.EqualValues(t, 2, b.acquires.Load())
 		require.EqualValues(t, 1, b.releases.Load())
 		time.Sleep(stickyFor - 10*time.Millisecond)
-		require.EqualValues(t, 2, b.releases.Load()) // over by its deadline
+		require.EqualValues(t, 2, b.releases.Load()) // the lease is over by its deadline
 	})
 }
 
-// Of a long hold the lease grows to the policy's ttl, and is not kept after that.
+// During a long hold a renewal extends the lease to the policy's ttl. Such a lease is not kept
+// idle.
 func TestLongHoldOnAStickyLease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -198,8 +199,8 @@ func TestLongHoldOnAStickyLease(t *testing.T) {
 	})
 }
 
-// Whoever can't begin on the idle lease has the engine asked, and those that can take it
-// without one: also a call that does not wait.
+// A call that can't use the idle lease asks the engine. A call that can use it sends nothing, even
+// if it does not wait.
 func TestWhoMayHaveAnIdleLease(t *testing.T) {
 	for name, tc := range map[string]struct {
 		policy   lock.Policy
@@ -229,8 +230,8 @@ func TestWhoMayHaveAnIdleLease(t *testing.T) {
 	}
 }
 
-// G12: Close gives idle leases back at once, and waits for them.
-func TestCloseGivesIdleLeasesBack(t *testing.T) {
+// G12: Close releases idle leases at once, and waits for these releases.
+func TestCloseReleasesIdleLeases(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
 		b.onRelease = func(_ context.Context, _ uint64, do func() error) error {
@@ -244,7 +245,7 @@ func TestCloseGivesIdleLeasesBack(t *testing.T) {
 		go func() { closed <- l.Close(t.Context()) }()
 		time.Sleep(60 * time.Millisecond)
 		cycle(t, other, &lock.Policy{Try: true}, "idle")
-		require.NoError(t, release(held)) // which keeps nothing any more
+		require.NoError(t, release(held)) // the lease is not kept idle any more
 		require.NoError(t, <-closed)
 		cycle(t, other, &lock.Policy{Try: true}, "held")
 		require.Zero(t, l.Entries())
@@ -252,7 +253,7 @@ func TestCloseGivesIdleLeasesBack(t *testing.T) {
 	})
 }
 
-// Where each hold is to have a lease of its own, none is kept.
+// If Options.HandOff says that each hold has its own lease, no lease is kept idle.
 func TestStickyWithoutHandOff(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -262,7 +263,7 @@ func TestStickyWithoutHandOff(t *testing.T) {
 	})
 }
 
-// noRecall is an engine that can't tell who waits.
+// noRecall is an engine that can't tell whether another process waits.
 type noRecall struct{ driver.Backend }
 
 func TestStickyIsRefused(t *testing.T) {
@@ -280,13 +281,13 @@ func TestStickyIsRefused(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 	l.MustSupport(sticky)
-	deaf := newLocker(t, noRecall{memlock.New()}, nil)
+	refusing := newLocker(t, noRecall{memlock.New()}, nil)
 	require.PanicsWithError(t, "lock: policy (S.M): invalid: the backend lock_test.noRecall does not tell when another "+
-		"process waits for a lock that is kept idle, so Sticky can't be kept there; leave it out", func() { deaf.MustSupport(sticky) })
+		"process waits for a lock that is kept idle, so Sticky can't be kept there; leave it out", func() { refusing.MustSupport(sticky) })
 }
 
-// G1, G3, G10: processes that lock sticky and otherwise, hold for long and briefly, pause
-// and give up exclude each other, and all get their turn.
+// G1, G3, G10: processes lock the key with and without Sticky, hold it for long and briefly, pause
+// and give up. They exclude each other, and all get their turn.
 func TestStickyStorm(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -303,11 +304,11 @@ func TestStickyStorm(t *testing.T) {
 		}
 		policies := []*lock.Policy{sticky, sticky, {TTL: time.Second, Sticky: 20 * time.Millisecond}, {TTL: time.Second}}
 		lockers := []*lock.Locker{newLocker(t, b, nil), newLocker(t, b, nil), newLocker(t, b, nil)}
-		inside := &alone{t: t}
+		inside := &exclusion{t: t}
 		var last uint64
 		var done [12]int
 		end := time.Now().Add(time.Minute)
-		together(len(done), func(i int) {
+		concurrently(len(done), func(i int) {
 			for time.Now().Before(end) {
 				ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 				err := lockers[i%3].Do(ctx, policies[i%4], "k", func(ctx context.Context) error {
@@ -333,8 +334,8 @@ func TestStickyStorm(t *testing.T) {
 	})
 }
 
-// A lease that another process has asked for while it was held is not kept, however short the
-// hold was.
+// A lease that another process asked for while it was held is not kept idle, however short the hold
+// was.
 func TestStickyAskedForWhileHeld(t *testing.T) {
 	for _, short := range []time.Duration{time.Millisecond, time.Second} {
 		bubble(t, func(t *testing.T) {
@@ -354,10 +355,10 @@ func TestStickyAskedForWhileHeld(t *testing.T) {
 	}
 }
 
-// G2: where Sticky is short beside a round trip to the engine, a lease of that length would be
-// over before its renewal has an answer. Nobody begins on such a lease: it is given back, and
-// the hold has the policy's ttl.
-func TestStickyBesideASlowEngine(t *testing.T) {
+// G2: if Sticky is short compared with a round trip to the engine, a lease of that length would be
+// over before its renewal is answered. No hold begins on such a lease: it is released, and the hold
+// gets the policy's ttl.
+func TestStickyWithASlowEngine(t *testing.T) {
 	const roundTrip = 10 * time.Millisecond
 	for _, c := range []struct {
 		sticky time.Duration

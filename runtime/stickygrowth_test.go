@@ -13,8 +13,8 @@ import (
 )
 
 // A lease that Sticky made short has its own margin and its own retries until the engine has
-// granted the policy's ttl: those of the ttl may be longer than all of it.
-func TestShortStickyLeaseGrows(t *testing.T) {
+// granted the policy's ttl. The margin and retries of that ttl may be longer than the whole lease.
+func TestShortStickyLeaseIsExtended(t *testing.T) {
 	short := &lock.Policy{TTL: 30 * time.Second, Sticky: 200 * time.Millisecond}
 	for name, answers := range map[string]func(ctx context.Context, n int64, do func() error) error{
 		"late": func(ctx context.Context, _ int64, do func() error) error {
@@ -53,9 +53,9 @@ func TestShortStickyLeaseGrows(t *testing.T) {
 	}
 }
 
-// A lease that the engine was asked to make long is not kept idle, also before the answer: whoever
-// dies with it would cost others the whole ttl.
-func TestGrowingLeaseIsNotKept(t *testing.T) {
+// Once the engine was asked to extend a lease to the ttl, the lease is not kept idle, even before
+// the answer. If its process died, others would wait for the whole ttl.
+func TestExtendedLeaseIsNotKept(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
 		b.onRenew = func(ctx context.Context, do func() error) error {
@@ -71,7 +71,7 @@ func TestGrowingLeaseIsNotKept(t *testing.T) {
 		require.Zero(t, l.Snapshot().Idle)
 		cycle(t, other, &lock.Policy{Try: true}, "k")
 
-		equal := &lock.Policy{TTL: stickyFor, Sticky: stickyFor} // which never grows
+		equal := &lock.Policy{TTL: stickyFor, Sticky: stickyFor} // a lease that is never extended
 		_, held = acquire(t, t.Context(), l, equal, "k")
 		time.Sleep(stickyFor)
 		require.NoError(t, release(held))
@@ -79,14 +79,14 @@ func TestGrowingLeaseIsNotKept(t *testing.T) {
 	})
 }
 
-// A lease that was not renewed any more, because its hold had lasted for Max, is renewed for
-// those that follow on it.
+// A lease is no longer renewed if its hold has lasted for Max. It is renewed again for the holds
+// that follow.
 func TestStickyLeaseAfterMax(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := newLocker(t, newScripted(), nil)
 		p := &lock.Policy{TTL: 3 * time.Second, Sticky: 3 * time.Second, Max: 900 * time.Millisecond}
 		_, held := acquire(t, t.Context(), l, p, "k")
-		time.Sleep(1100 * time.Millisecond) // past the look at which it would have been renewed
+		time.Sleep(1100 * time.Millisecond) // past the time at which the lease would have been renewed
 		require.NoError(t, release(held))
 		require.Equal(t, 1, l.Snapshot().Idle)
 		time.Sleep(2 * time.Second)

@@ -8,7 +8,7 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// What locks of several keys cost in memory, where no round trip is saved.
+// The benchmark shows the cost of several keys in memory, where no round trip is saved.
 func BenchmarkAcquireAll(b *testing.B) {
 	for _, n := range []int{2, 3, 8, 32, 1000} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {

@@ -18,15 +18,15 @@ import (
 	"github.com/lockgen/lockgen/runtime/locktest"
 )
 
-// batching is a scripted engine of which many calls at once are a gain.
-type batching struct {
+// bounded is a scripted engine that bounds how many calls one AcquireAll may have under way.
+type bounded struct {
 	*scripted
 	most int
 }
 
-func (b *batching) AtOnce() int { return b.most }
+func (b *bounded) AtOnce() int { return b.most }
 
-func newBatching() *batching { return &batching{newScripted(), 1000} }
+func newBounded() *bounded { return &bounded{newScripted(), 1000} }
 
 func numbered(n int, p *lock.Policy) []lock.Request {
 	keys := make([]string, n)
@@ -36,8 +36,8 @@ func numbered(n int, p *lock.Policy) []lock.Request {
 	return lock.Requests(p, keys)
 }
 
-// Free locks take the time of a few round trips, and so does their release; the bound
-// holds, which an engine may lower.
+// Free locks are acquired in the time of a few round trips, and released in so short a time. The
+// number of calls at once is bounded, and an engine may lower the bound.
 func TestAllAtOnce(t *testing.T) {
 	for _, tc := range []struct {
 		keys, most int
@@ -46,7 +46,7 @@ func TestAllAtOnce(t *testing.T) {
 		{1000, 1000, 4}, {1000, 100, 10}, {10, 1, 10}, {3, 1000, 3}, {4, 1000, 1}, {4, -1, 4},
 	} {
 		bubble(t, func(t *testing.T) {
-			b := newBatching()
+			b := newBounded()
 			b.most = tc.most
 			var now, peak atomic.Int64
 			trip := func() {
@@ -82,8 +82,8 @@ func TestAllAtOnce(t *testing.T) {
 	}
 }
 
-// free fails the test if one of reqs is held.
-func free(t *testing.T, l *lock.Locker, reqs []lock.Request) {
+// requireFree fails the test if one of reqs is held.
+func requireFree(t *testing.T, l *lock.Locker, reqs []lock.Request) {
 	t.Helper()
 	for _, r := range reqs {
 		_, held := acquire(t, t.Context(), l, &lock.Policy{Try: true}, r.Key)
@@ -91,8 +91,8 @@ func free(t *testing.T, l *lock.Locker, reqs []lock.Request) {
 	}
 }
 
-// One of a thousand is held elsewhere: the call waits for that one, holds what comes
-// before it and nothing behind it, and then gets all.
+// One of a thousand locks is held by another process. The call waits for it, holds the locks before
+// it and none after it, and then gets all.
 func TestWaitingForOneOfAThousand(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		engine, heard := locktest.New(t), &heard{}
@@ -120,7 +120,7 @@ func TestWaitingForOneOfAThousand(t *testing.T) {
 		_, _, err := other.Acquire(t.Context(), &lock.Policy{Try: true}, "k999")
 		require.ErrorIs(t, err, lock.ErrNotAcquired)
 		require.NoError(t, release(held))
-		free(t, other, reqs)
+		requireFree(t, other, reqs)
 
 		var n [lock.OutageEnded + 1]int
 		for _, kind := range heard.kinds() {
@@ -131,10 +131,11 @@ func TestWaitingForOneOfAThousand(t *testing.T) {
 	})
 }
 
-// What this process holds already is waited for in its turn: meanwhile nothing behind it is kept.
-func TestManyBesideAHolderHere(t *testing.T) {
+// A lock that this process holds is waited for in its place in the order. Meanwhile no later lock
+// is held.
+func TestManyWithAHolderHere(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := newBatching()
+		b := newBounded()
 		l := newLocker(t, b, nil)
 		_, theirs := acquire(t, t.Context(), l, nil, "k005")
 		done := make(chan *lock.Hold)
@@ -146,10 +147,10 @@ func TestManyBesideAHolderHere(t *testing.T) {
 		synctest.Wait()
 		asked := b.acquires.Load()
 		require.GreaterOrEqual(t, asked, int64(1+5))
-		require.LessOrEqual(t, asked, int64(1+19)) // those behind it may have been tried at the same moment
+		require.LessOrEqual(t, asked, int64(1+19)) // later locks may have been tried at the same moment
 		time.Sleep(time.Minute)
 		require.Equal(t, asked, b.acquires.Load())
-		free(t, l, numbered(20, nil)[6:])
+		requireFree(t, l, numbered(20, nil)[6:])
 		require.NoError(t, release(theirs))
 		require.NoError(t, release(<-done))
 		synctest.Wait()
@@ -176,7 +177,7 @@ func TestWaitForOneOfManyEnds(t *testing.T) {
 		require.Zero(t, l.Active())
 		require.Zero(t, l.Entries())
 		require.NoError(t, release(theirs))
-		free(t, other, reqs)
+		requireFree(t, other, reqs)
 		kinds := heard.kinds()
 		require.Equal(t, []lock.EventKind{lock.Waiting, lock.Rejected}, slices.DeleteFunc(kinds, func(k lock.EventKind) bool {
 			return k == lock.Acquired || k == lock.Released
@@ -184,14 +185,14 @@ func TestWaitForOneOfManyEnds(t *testing.T) {
 	})
 }
 
-// What an engine answers that is no matter of who holds the key is final, and it is the
-// first one in the order that the caller is told of.
+// An answer that is not about who holds the key is final. If there are several, the call returns
+// the one that is first in the order.
 func TestFirstErrorOfMany(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b, heard := newBatching(), &heard{}
+		b, heard := newBounded(), &heard{}
 		b.onAcquire = func(_ context.Context, a *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
 			if a.Key == "k005" {
-				time.Sleep(time.Millisecond) // it answers after k007
+				time.Sleep(time.Millisecond) // the answer comes after that for k007
 			}
 			if a.Key == "k005" || a.Key == "k007" {
 				return nil, driver.ErrConflict
@@ -217,10 +218,11 @@ func TestFirstErrorOfMany(t *testing.T) {
 	})
 }
 
-// A trial that is lost before it is kept was never held, and is taken again.
+// A lock that was granted at the first try, and lost before the call kept it, was never held, and
+// is acquired again.
 func TestTrialIsLost(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b, heard := newBatching(), &heard{}
+		b, heard := newBounded(), &heard{}
 		var slow sync.Once
 		b.onAcquire = func(_ context.Context, a *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
 			if a.Key == "k003" {
@@ -246,13 +248,13 @@ func TestTrialIsLost(t *testing.T) {
 	})
 }
 
-// Conflicts without end cost each lock a few commands: after three rounds they are
-// taken one after the other.
+// Endless conflicts cost only a few commands for each lock: after three rounds the locks are
+// acquired one after the other.
 func TestConflictsAreBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := newBatching()
+		b := newBounded()
 		b.onAcquire = func(_ context.Context, a *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
-			if !a.Queue && a.Key != "k000" && a.Key > "k001" { // a trial
+			if !a.Queue && a.Key != "k000" && a.Key > "k001" { // a try without waiting
 				return nil, &driver.HeldError{}
 			}
 			return do()
@@ -262,14 +264,14 @@ func TestConflictsAreBounded(t *testing.T) {
 		require.NoError(t, err)
 		require.LessOrEqual(t, b.acquires.Load(), int64(4*100))
 		require.NoError(t, release(held))
-		free(t, newLocker(t, b.scripted.Backend, nil), numbered(100, nil))
+		requireFree(t, newLocker(t, b.scripted.Backend, nil), numbered(100, nil))
 	})
 }
 
-// The errors of a release stand in one order, whichever was first.
+// The errors of a release are in one order, whichever came first.
 func TestManyLostAtTheRelease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := newBatching()
+		b := newBounded()
 		b.onRelease = func(context.Context, uint64, func() error) error { return lock.ErrLost }
 		l := newLocker(t, b, nil)
 		_, held, err := l.AcquireAll(t.Context(), numbered(10, nil)...)
@@ -284,10 +286,10 @@ func TestManyLostAtTheRelease(t *testing.T) {
 	})
 }
 
-// Locks of an AcquireAll that have been granted are renewed while the others are asked for.
+// Locks of an AcquireAll that have been granted are renewed while the call asks for the others.
 func TestSeveralAreRenewedWhileOthersAreAskedFor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := newBatching()
+		b := newBounded()
 		b.most = 16
 		b.onAcquire = func(_ context.Context, _ *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
 			time.Sleep(20 * time.Millisecond)
@@ -301,10 +303,10 @@ func TestSeveralAreRenewedWhileOthersAreAskedFor(t *testing.T) {
 	})
 }
 
-// An engine that bounds what a call does at once bounds it over all kinds of locks.
+// The bound of an engine on the calls at once counts locks of all kinds.
 func TestBoundOfReleasesOfAllKinds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := newBatching()
+		b := newBounded()
 		b.most = 1
 		var now, peak atomic.Int64
 		b.onRelease = func(_ context.Context, _ uint64, do func() error) error {
@@ -323,10 +325,10 @@ func TestBoundOfReleasesOfAllKinds(t *testing.T) {
 	})
 }
 
-// An AcquireAll that fails releases all that it has in the time of one release.
+// An AcquireAll that fails releases all locks that it has in the time of one release.
 func TestSeveralFailInTheTimeOfOneRelease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := newBatching()
+		b := newBounded()
 		b.onAcquire = func(_ context.Context, a *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
 			if a.Key == "k002" {
 				time.Sleep(10 * time.Millisecond)

@@ -12,8 +12,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
 )
 
-// A trace has a region for each wait, in the queue and at the engine, and a task for each
-// method. What is not traced costs nothing: BenchmarkUncontended.
+// A trace has a region for each wait, in the local queue and at the engine, and a task for each
+// method. Without tracing there is no cost: see BenchmarkUncontended.
 func TestTrace(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, trace.Start(&out))
@@ -29,7 +29,7 @@ func TestTrace(t *testing.T) {
 			synctest.Wait()
 			first.Release(nil)
 		}()
-		together(2, func(i int) {
+		concurrently(2, func(i int) {
 			p := &lock.Policy{Method: []string{"Shop.Queue", "Shop.Engine"}[i]}
 			_, held := acquire(t, t.Context(), []*lock.Locker{l, other}[i], p, "k")
 			require.NoError(t, release(held))

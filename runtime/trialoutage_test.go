@@ -13,11 +13,11 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// An engine waits for another server where the caller may wait, and else fails at once, as redislock does. Who takes
-// many locks may wait.
+// Like redislock, the engine waits for another server if the caller may wait, and otherwise fails
+// at once. A call that takes many locks may wait.
 func TestManyWhileAServerIsReplaced(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := newBatching()
+		b := newBounded()
 		replaced := time.Now().Add(3 * time.Second)
 		b.onAcquire = func(_ context.Context, a *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
 			if left := time.Until(replaced); left > 0 && !a.Queue {
@@ -34,11 +34,11 @@ func TestManyWhileAServerIsReplaced(t *testing.T) {
 	})
 }
 
-// The first answer about many locks is that the engine may grant none yet, and it comes when the wait is over: nobody
-// knows that another holds one.
+// The first answer about many locks, that the engine can't grant any yet, comes when the wait is
+// over. So the error does not say that another process holds one.
 func TestManyEndInAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := newBatching()
+		b := newBounded()
 		b.onAcquire = func(context.Context, *driver.Acquisition, func() (driver.Lease, error)) (driver.Lease, error) {
 			time.Sleep(60 * time.Millisecond)
 			return nil, engine.NotYet(time.Second, "a switch")

@@ -11,8 +11,8 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// S95, P16, G12: a panic or runtime.Goexit releases the locks, nested ones too,
-// and goes on unchanged.
+// S95, P16, G12: a panic or runtime.Goexit releases the locks, nested ones too, and continues
+// unchanged.
 func TestPanicAndGoexitRelease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -43,7 +43,7 @@ func TestPanicAndGoexitRelease(t *testing.T) {
 	})
 }
 
-// P16: a panic that a caller recovers from closes the inner frame alone.
+// P16: a panic that a caller recovers from ends only the inner frame.
 func TestRecoveredPanicInAReentry(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := newLocker(t, newScripted(), nil)

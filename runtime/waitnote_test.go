@@ -19,7 +19,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// newProcesses returns Lockers that know of each other's waits by notes alone.
+// newProcesses returns Lockers that know of each other's waits only by notes.
 func newProcesses(t *testing.T, n int, b driver.Backend, opts *lock.Options) (all []*lock.Locker) {
 	for range n {
 		l := newLocker(t, b, opts)
@@ -29,13 +29,13 @@ func newProcesses(t *testing.T, n int, b driver.Backend, opts *lock.Options) (al
 	return all
 }
 
-// ringOf is ring where each call is of a process by itself, and begins within spread.
+// ringOf is ring with each call in a process of its own. The calls begin within spread.
 func ringOf(t *testing.T, processes []*lock.Locker, p *lock.Policy, spread time.Duration) (victims []error) {
 	n := len(processes)
 	errs := make([]error, n)
-	together(n, func(i int) {
+	concurrently(n, func(i int) {
 		time.Sleep(draw(spread))
-		errs[i] = crossing(t, processes[i:i+1], p, fmt.Sprint("k", i), fmt.Sprint("k", (i+1)%n))
+		errs[i] = nestKeys(t, processes[i:i+1], p, fmt.Sprint("k", i), fmt.Sprint("k", (i+1)%n))
 	})
 	for _, err := range errs {
 		if err != nil {
@@ -45,50 +45,50 @@ func ringOf(t *testing.T, processes []*lock.Locker, p *lock.Policy, spread time.
 	return victims
 }
 
-// farNotes is an engine whose answers, and what it is told, take up to 5 ms.
-type farNotes struct {
+// slowNotes is an engine whose requests and answers about notes take up to 5 ms each.
+type slowNotes struct {
 	*memlock.Backend
-	keeps bool // notes that are withdrawn stay
+	keeps bool // fail to withdraw notes
 }
 
-func far() { time.Sleep(draw(5 * time.Millisecond)) }
+func delayNote() { time.Sleep(draw(5 * time.Millisecond)) }
 
-// draws are the same numbers in each run of the tests.
+// draws yields the same numbers in each run of the tests.
 var draws = struct {
 	sync.Mutex
 	*rand.Rand
 }{Rand: rand.New(rand.NewPCG(18, 6))}
 
-// draw returns a time from 0 to below.
+// draw returns a duration from 0 to below.
 func draw(below time.Duration) time.Duration {
 	draws.Lock()
 	defer draws.Unlock()
 	return time.Duration(draws.Int64N(int64(below) + 1))
 }
 
-func (s farNotes) PutNote(ctx context.Context, name, text string, ttl time.Duration) error {
-	far()
-	defer far()
+func (s slowNotes) PutNote(ctx context.Context, name, text string, ttl time.Duration) error {
+	delayNote()
+	defer delayNote()
 	if s.keeps && ttl == 0 {
 		return errors.New("down")
 	}
 	return s.Backend.PutNote(ctx, name, text, ttl)
 }
 
-func (s farNotes) Note(ctx context.Context, name string) (string, error) {
-	far()
-	defer far()
+func (s slowNotes) Note(ctx context.Context, name string) (string, error) {
+	delayNote()
+	defer delayNote()
 	return s.Backend.Note(ctx, name)
 }
 
-// Calls of several processes that cross are solved within a second, by one victim.
-func TestCrossingProcesses(t *testing.T) {
+// A deadlock between several processes is resolved within a second, by one victim.
+func TestDeadlockOfProcesses(t *testing.T) {
 	times := 500
 	if testing.Short() {
 		times = 50
 	}
 	bubble(t, func(t *testing.T) {
-		processes := newProcesses(t, 8, farNotes{Backend: memlock.New()}, nil)
+		processes := newProcesses(t, 8, slowNotes{Backend: memlock.New()}, nil)
 		for i := range times {
 			began := time.Now()
 			victims := ringOf(t, processes[:2+i%7], nil, 999*time.Microsecond)
@@ -100,15 +100,15 @@ func TestCrossingProcesses(t *testing.T) {
 	})
 }
 
-// A cycle that the last call closes while the others have waited for long. They know of it when
-// that call looks itself, half a second later: what is left is that all agree.
+// The last call closes a cycle while the others have waited for long. They learn of it when that
+// call looks for a cycle, half a second later. After that they only have to agree.
 func TestLateCycleOfProcesses(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		for range 20 {
-			processes := newProcesses(t, 2, farNotes{Backend: memlock.New()}, nil)
+			processes := newProcesses(t, 2, slowNotes{Backend: memlock.New()}, nil)
 			first := make(chan error, 1)
 			ctx, stock := acquire(t, t.Context(), processes[0], nil, "stock")
-			go func() { first <- crossing(t, processes[1:], nil, "voucher", "stock") }()
+			go func() { first <- nestKeys(t, processes[1:], nil, "voucher", "stock") }()
 			time.Sleep(10*time.Second + draw(time.Second))
 			began := time.Now()
 			_, held, err := processes[0].Acquire(ctx, nil, "voucher")
@@ -126,12 +126,12 @@ func TestDeadlockOfProcessesInWords(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		processes := newProcesses(t, 2, memlock.New(), &lock.Options{Prefix: "test:"})
 		errs := make([]error, 2)
-		together(2, func(i int) {
+		concurrently(2, func(i int) {
 			keys := []string{"voucher:1", "stock:1"}
-			errs[i] = crossing(t, processes[i:i+1], &lock.Policy{Method: "Shop.Buy"}, keys[i], keys[1-i])
+			errs[i] = nestKeys(t, processes[i:i+1], &lock.Policy{Method: "Shop.Buy"}, keys[i], keys[1-i])
 		})
 		text := errors.Join(errs...).Error()
-		if errs[1] != nil { // either may be the one
+		if errs[1] != nil { // either call may be the victim
 			text = strings.NewReplacer("voucher", "stock", "stock", "voucher").Replace(text)
 		}
 		require.Regexp(t, regexp.MustCompile(`^lock: acquire stock:1 \(Shop.Buy\): deadlock: calls wait for each other: `+
@@ -141,7 +141,8 @@ func TestDeadlockOfProcessesInWords(t *testing.T) {
 	})
 }
 
-// Other kinds that exclude all others, and a call that takes several locks.
+// Other kinds that exclude all others, and a call that takes several locks, are found in deadlocks
+// too.
 func TestDeadlockOfProcessesByKind(t *testing.T) {
 	for name, p := range map[string]*lock.Policy{"write": {Write: true}, "fair": {Fair: true}, "short lease": {TTL: 100 * time.Millisecond}} {
 		t.Run(name, func(t *testing.T) {
@@ -155,9 +156,9 @@ func TestDeadlockOfProcessesByKind(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		processes := newProcesses(t, 2, memlock.New(), nil)
 		errs := make([]error, 2)
-		together(2, func(i int) {
+		concurrently(2, func(i int) {
 			if i == 0 {
-				errs[0] = crossing(t, processes[:1], nil, "b", "a")
+				errs[0] = nestKeys(t, processes[:1], nil, "b", "a")
 				return
 			}
 			time.Sleep(100 * time.Microsecond)
@@ -176,27 +177,27 @@ func TestNoFalseVictimOfProcesses(t *testing.T) {
 		"a chain whose last call is slow": func(t *testing.T, all []*lock.Locker) error {
 			_, c := acquire(t, t.Context(), all[0], nil, "c")
 			time.AfterFunc(10*time.Second, func() { c.Release(nil) })
-			go crossing(t, all[1:2], nil, "b", "c")
+			go nestKeys(t, all[1:2], nil, "b", "c")
 			time.Sleep(100 * time.Microsecond)
-			return crossing(t, all[2:], nil, "a", "b")
+			return nestKeys(t, all[2:], nil, "a", "b")
 		},
-		"whoever was waited for gives up": func(t *testing.T, all []*lock.Locker) error {
+		"the call that holds the key gives up its own wait": func(t *testing.T, all []*lock.Locker) error {
 			ctx, b := acquire(t, t.Context(), all[0], nil, "b")
 			a, held := acquire(t, t.Context(), all[1], nil, "a")
 			defer held.Release(nil)
-			first := 50 * time.Millisecond * draw(1) // either begins to wait before the other
+			first := 50 * time.Millisecond * draw(1) // either call begins to wait before the other
 			go func() {
 				defer b.Release(nil)
 				begin := 50*time.Millisecond - first
 				time.Sleep(begin)
-				// Its note is out, and if it began first it has seen the other's. The other, if
-				// it began second, looks 550 ms after the first began.
+				// The note of this call is out. If the call began first, it has seen the other's
+				// note. If the other call began second, it looks 550 ms after the first began.
 				wait := 520*time.Millisecond + draw(20*time.Millisecond) - begin
 				_, _, err := all[0].Acquire(ctx, &lock.Policy{Wait: wait}, "a")
 				if !errors.Is(err, lock.ErrNotAcquired) {
 					t.Error(err)
 				}
-				time.Sleep(10 * time.Second) // it goes on with b
+				time.Sleep(10 * time.Second) // it continues to hold b
 			}()
 			time.Sleep(first)
 			_, again, err := all[1].Acquire(a, nil, "b")
@@ -206,7 +207,7 @@ func TestNoFalseVictimOfProcesses(t *testing.T) {
 		"readers share": func(t *testing.T, all []*lock.Locker) error {
 			reading, r := acquire(t, t.Context(), all[0], read, "r")
 			time.AfterFunc(10*time.Second, func() { r.Release(nil) })
-			go func() { // waits for m inside of r
+			go func() { // waits for m inside r
 				_, m, err := all[0].Acquire(reading, nil, "m")
 				if err != nil {
 					t.Error(err)
@@ -224,8 +225,8 @@ func TestNoFalseVictimOfProcesses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				for i := range 4 {
-					require.NoError(t, run(t, newProcesses(t, 3, farNotes{memlock.New(), i%2 == 1}, nil)))
-					time.Sleep(20 * time.Second) // what runs beside it ends
+					require.NoError(t, run(t, newProcesses(t, 3, slowNotes{memlock.New(), i%2 == 1}, nil)))
+					time.Sleep(20 * time.Second) // the calls in the background end
 					synctest.Wait()
 				}
 			})
@@ -233,8 +234,8 @@ func TestNoFalseVictimOfProcesses(t *testing.T) {
 	}
 }
 
-// staleNotes keeps each note as it was put first: what an engine may show of a process that
-// has gone on.
+// staleNotes keeps the first text of each note: an engine may show an old note of a process that
+// has moved on.
 type staleNotes struct{ *memlock.Backend }
 
 func (s staleNotes) PutNote(ctx context.Context, name, text string, ttl time.Duration) error {
@@ -244,17 +245,17 @@ func (s staleNotes) PutNote(ctx context.Context, name, text string, ttl time.Dur
 	return s.Backend.PutNote(ctx, name, text, time.Hour)
 }
 
-// Notes that are old make no victim: who reads them has no word of the other that it has read
-// those of the reader.
+// Old notes make no victim. The note of the other process does not say that it has seen the
+// reader's note.
 func TestOldNotesMakeNoVictim(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		for range 20 { // either has the greater ID
+		for range 20 { // either process has the greater ID
 			all := newProcesses(t, 2, staleNotes{memlock.New()}, nil)
 			ctx, b := acquire(t, t.Context(), all[0], nil, "b")
 			blocked, a := acquire(t, t.Context(), all[1], nil, "a")
 			_, _, err := all[0].Acquire(ctx, &lock.Policy{Wait: 600 * time.Millisecond}, "a")
 			require.ErrorIs(t, err, lock.ErrNotAcquired)
-			time.AfterFunc(10*time.Second, func() { b.Release(nil) }) // it goes on without a
+			time.AfterFunc(10*time.Second, func() { b.Release(nil) }) // it continues without a
 			_, held, err := all[1].Acquire(blocked, nil, "b")
 			require.NoError(t, err)
 			held.Release(nil)
@@ -263,10 +264,10 @@ func TestOldNotesMakeNoVictim(t *testing.T) {
 	})
 }
 
-// countedNotes counts what is asked of it.
+// countedNotes counts the notes that are written and read.
 type countedNotes struct {
 	*memlock.Backend
-	puts, reads int // by one goroutine at a time
+	puts, reads int // used by one goroutine at a time
 }
 
 func (c *countedNotes) PutNote(ctx context.Context, name, text string, ttl time.Duration) error {
@@ -279,8 +280,8 @@ func (c *countedNotes) Note(ctx context.Context, name string) (string, error) {
 	return c.Backend.Note(ctx, name)
 }
 
-// Nothing is written or read for a wait that is short or not nested, little for one that lasts,
-// and nothing stays.
+// A wait that is short or not nested writes and reads no note. A long wait writes and reads few. No
+// note is left.
 func TestNotesCostLittle(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := &countedNotes{Backend: memlock.New()}
@@ -305,7 +306,7 @@ func TestNotesCostLittle(t *testing.T) {
 			held.Release(nil)
 			several.Release(nil)
 			require.Zero(t, b.puts+b.reads)
-			time.Sleep(time.Hour) // the record of the other kind is over
+			time.Sleep(time.Hour) // the record of the other kind has expired
 		}
 
 		busy(10 * time.Second)
@@ -327,7 +328,7 @@ func TestNotesCostLittle(t *testing.T) {
 	})
 }
 
-// A call may hold more locks than it has notes of: the outermost counts.
+// A call may hold more locks than it writes notes for: it writes them for the outermost.
 func TestDeadlockBeyondManyLocks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		ls, errs := newProcesses(t, 2, memlock.New(), nil), make([]error, 2)
@@ -336,7 +337,7 @@ func TestDeadlockBeyondManyLocks(t *testing.T) {
 			keys = append(keys, fmt.Sprintf("k%02d", i))
 		}
 		wants := [][]string{keys, {"x"}}
-		together(2, func(i int) {
+		concurrently(2, func(i int) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			errs[i] = ls[i].Do(ctx, nil, []string{"x", "k19"}[i], func(ctx context.Context) error {

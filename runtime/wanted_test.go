@@ -13,7 +13,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// wantedLease is a lease whose engine tells that another process waits.
+// wantedLease is a lease that can report that another process waits.
 type wantedLease struct {
 	driver.Lease
 	wanted *atomic.Bool
@@ -21,8 +21,8 @@ type wantedLease struct {
 
 func (l wantedLease) Wanted() bool { return l.wanted.Load() }
 
-// A lease that another process wants is handed on for 1.5 ms in all, and one that
-// nobody is known to want for as long as Options.HandOff says.
+// A lease that another process wants is handed on for 1.5 ms in all; another lease for as long as
+// Options.HandOff says.
 func TestWantedLeaseIsHandedOnBriefly(t *testing.T) {
 	for wanted, most := range map[bool]time.Duration{false: lock.DefaultHandOff, true: 1500 * time.Microsecond} {
 		bubble(t, func(t *testing.T) {
@@ -38,21 +38,21 @@ func TestWantedLeaseIsHandedOnBriefly(t *testing.T) {
 			l := newLocker(t, b, nil)
 			isWanted.Store(wanted)
 			const sections, each = 100, time.Millisecond / 2
-			together(sections, func(int) {
+			concurrently(sections, func(int) {
 				require.NoError(t, l.Do(t.Context(), nil, "k", func(context.Context) error {
 					time.Sleep(each)
 					return nil
 				}))
 			})
 			perLease := int64(most / each)
-			require.GreaterOrEqual(t, b.acquires.Load(), sections/(perLease+1)) // one is inside when the time is over
-			require.LessOrEqual(t, b.acquires.Load(), sections/perLease+2)      // the first knows of no contention
+			require.GreaterOrEqual(t, b.acquires.Load(), sections/(perLease+1)) // one hold is inside when the time is over
+			require.LessOrEqual(t, b.acquires.Load(), sections/perLease+2)      // the first lease knows of no contention
 		})
 	}
 }
 
-// Whoever was told of what concerns it since before its attempt does not try again before
-// it is told something.
+// A waiter whose subscription covers the time since before its attempt does not try again before it
+// gets a notice.
 func TestNotifiedWaiterTriesOnce(t *testing.T) {
 	for _, notified := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {

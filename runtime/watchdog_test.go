@@ -16,7 +16,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// commands is how many commands of a hundred leases the batches make.
+// commands returns how many batches of a hundred leases batches amounts to.
 func commands(batches []int) int {
 	n := 0
 	for _, b := range batches {
@@ -25,8 +25,8 @@ func commands(batches []int) int {
 	return n
 }
 
-// S58, G11: after the first period, 10,000 holds cost one command per hundred
-// and period, and no goroutine each.
+// S58, G11: after the first period, 10,000 holds cost one command per hundred holds and period, and
+// no goroutine each.
 func TestTenThousandHoldsRenewInBatches(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const holds = 10_000
@@ -44,7 +44,7 @@ func TestTenThousandHoldsRenewInBatches(t *testing.T) {
 			b.mu.Lock()
 			b.batches = nil
 			b.mu.Unlock()
-			time.Sleep(9 * time.Second) // the shortest period, by jitter
+			time.Sleep(9 * time.Second) // the shortest period, given the jitter
 			require.LessOrEqual(t, commands(seen(b, &b.batches)), holds/100)
 		}
 		require.LessOrEqual(t, goroutines(), 5)
@@ -55,9 +55,8 @@ func TestTenThousandHoldsRenewInBatches(t *testing.T) {
 	})
 }
 
-// G11: batches are filled with the leases that are due next, wherever they are kept. So
-// renewals are spread over their period as the acquires were, and none comes much too
-// early.
+// G11: batches are filled with the leases that are due next, in whatever shard they are. So
+// renewals are spread over their period as the acquires were, and none comes much too early.
 func TestRenewalsAreSpreadOverTheirPeriod(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const holds, ttl = 10_000, 30 * time.Second
@@ -85,7 +84,7 @@ func TestRenewalsAreSpreadOverTheirPeriod(t *testing.T) {
 	})
 }
 
-// A hung engine is asked again, by few goroutines, and all contexts end in time.
+// A hung engine is asked again by few goroutines, and all contexts end in time.
 func TestHungEngineCostsFewGoroutines(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const holds = 1_000
@@ -108,8 +107,8 @@ func TestHungEngineCostsFewGoroutines(t *testing.T) {
 	})
 }
 
-// One backend's silence, or one key's, keeps no other from being renewed.
-func TestHungBackendDoesNotHoldUpAnother(t *testing.T) {
+// If one backend or one key is silent, the leases of the others are still renewed.
+func TestHungBackendDoesNotDelayAnother(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		hung, well := newScripted(), newScripted()
 		hung.onRenew = hang
@@ -124,8 +123,8 @@ func TestHungBackendDoesNotHoldUpAnother(t *testing.T) {
 	})
 }
 
-// S56, G7: the watch ends before the release is sent: nothing renews from then
-// on, and an answer still to come changes nothing.
+// S56, G7: the watch ends before the release is sent. No renewal is sent after that, and an answer
+// still to come changes nothing.
 func TestNoRenewalAfterRelease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -143,7 +142,7 @@ func TestNoRenewalAfterRelease(t *testing.T) {
 		}
 		l := lock.New(b, nil)
 		_, held := acquire(t, t.Context(), l, renewed, "k")
-		time.Sleep(ttl/3 + time.Millisecond) // a renewal is on its way
+		time.Sleep(ttl/3 + time.Millisecond) // a renewal is under way
 		require.EqualValues(t, 1, b.renewals.Load())
 		require.NoError(t, release(held))
 		time.Sleep(3 * ttl)
@@ -153,10 +152,10 @@ func TestNoRenewalAfterRelease(t *testing.T) {
 	})
 }
 
-// A backend that breaks the contract of RenewAll loses nobody's lock wrongly.
+// A backend that breaks the contract of RenewAll does not make the Locker lose a lock.
 func TestRenewAllWithTooFewResults(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := &forgetful{newScripted()}
+		b := &noResults{newScripted()}
 		l := newLocker(t, b, nil)
 		began := time.Now()
 		ctx, held := acquire(t, t.Context(), l, renewed, "k")
@@ -166,11 +165,11 @@ func TestRenewAllWithTooFewResults(t *testing.T) {
 	})
 }
 
-type forgetful struct{ *scripted }
+type noResults struct{ *scripted }
 
-func (forgetful) RenewAll(context.Context, []driver.Lease, []time.Duration) []error { return nil }
+func (noResults) RenewAll(context.Context, []driver.Lease, []time.Duration) []error { return nil }
 
-// A grant that was slow to come is renewed in what is left of its lease.
+// A lease whose grant was slow is renewed in the time that is left of it.
 func TestSlowGrantIsRenewedInTime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
@@ -187,10 +186,10 @@ func TestSlowGrantIsRenewedInTime(t *testing.T) {
 	})
 }
 
-// Waking a thread costs as much as a command. So a key that is taken and freed
-// again and again rouses the watchdog no more often than it would look anyway, nor
-// does a renewal that is due a moment sooner than another.
-func TestWatchdogIsNotRousedForEachLock(t *testing.T) {
+// To wake a thread costs as much as a command. So a key that is acquired and released again and
+// again wakes the watchdog no more often than it would look anyway. A renewal that is due a moment
+// before another does not wake it either.
+func TestWatchdogIsNotWokenForEachLock(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		for range 20 { // whether the watchdog looks before the release or after it
 			l := newLocker(t, newScripted(), nil)
@@ -214,7 +213,7 @@ func TestWatchdogIsNotRousedForEachLock(t *testing.T) {
 			{0, false, 10 * time.Second},
 			{500 * time.Microsecond, false, 10 * time.Second},
 			{2 * time.Millisecond, false, 10*time.Second - 2*time.Millisecond},
-			{2500 * time.Microsecond, true, 10*time.Second - 2500*time.Microsecond}, // it may be its end
+			{2500 * time.Microsecond, true, 10*time.Second - 2500*time.Microsecond}, // it may be the end of the period
 		} {
 			p := &lock.Policy{TTL: 30*time.Second - 3*c.sooner, NoRenew: c.fixed}
 			_, held := acquire(t, t.Context(), l, p, fmt.Sprint(c.sooner))
@@ -225,7 +224,7 @@ func TestWatchdogIsNotRousedForEachLock(t *testing.T) {
 	})
 }
 
-// A renewal that fails when its lock has been released is not tried again, and nobody hears of it.
+// A renewal that fails after its lock was released is not repeated, and not reported.
 func TestRenewalOfAReleasedLock(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b, heard := newScripted(), &heard{}
@@ -240,7 +239,7 @@ func TestRenewalOfAReleasedLock(t *testing.T) {
 	})
 }
 
-// That renewals fail is told once, also if a renewal was under way as the lock was lost.
+// Failing renewals are reported once, even if a renewal was under way as the lock was lost.
 func TestRenewalOfALostLock(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b, heard := newScripted(), &heard{}
