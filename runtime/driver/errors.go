@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// What an engine answers. Package lock has these under the same names, and wraps
-// them in its Error. Match with [errors.Is].
+// The errors of an engine. Package lock has these under the same names, and wraps them in its
+// Error. Match with [errors.Is].
 var (
 	// ErrUnavailable says that the engine refused, could not be reached, or may grant nothing yet.
 	ErrUnavailable = errors.New("engine unavailable")
@@ -17,10 +17,11 @@ var (
 	// ErrLost says that the lock was held and may no longer be.
 	ErrLost = errors.New("lock lost")
 
-	// ErrConflict says that something else lives at the key: no lock of ours, or one of another kind.
+	// ErrConflict says that something else is at the key: not a lock of this package, or a lock of
+	// another kind.
 	ErrConflict = errors.New("key is in use by something else")
 
-	// ErrInvalid says that a key, a policy or an option cannot be right. Nothing was sent.
+	// ErrInvalid says that a key, a policy or an option is never valid. Nothing was sent.
 	ErrInvalid = errors.New("invalid")
 
 	// ErrDone says that the tick was completed before.
@@ -30,24 +31,24 @@ var (
 	ErrClosed = errors.New("locker closed")
 )
 
-// HeldError is what Backend.Acquire returns while another owner holds the key. Joined with
+// HeldError is returned by Backend.Acquire while another owner holds the key. Joined with
 // ErrUnavailable it says that the engine does not answer, or grants nothing yet, and that waiters
-// go on.
+// should continue to wait.
 type HeldError struct {
-	// RetryAfter is how long the holder's lease lasts if it is not renewed; 0 is unknown.
+	// RetryAfter is how long the holder's lease lasts if it is not renewed; 0 means unknown.
 	RetryAfter time.Duration
-	// Notified says that the acquisition has been notified of releases since before this
-	// attempt was sent, so that no further attempt is needed after Subscribe.
+	// Notified says that the acquisition has been notified of releases since before this attempt
+	// was sent, so that no further attempt is needed after Subscribe.
 	Notified bool
-	// Holder is the ID of the key's holder, if the refusal says it: an owner ID, or what
-	// another client has in its place.
+	// Holder is the ID of the key's holder, if the refusal names it: an owner ID, or what another
+	// client has in its place.
 	Holder string
 	// Permits, for Kind Permits, is the smallest Mode.Permits of a holder that differs from
 	// the acquisition's, or 0.
 	Permits int
 }
 
-// Error says who holds the key and for how long its lease lasts, if the engine told who.
+// Error names the holder of the key and says how long its lease lasts, if the engine said who it is.
 func (e *HeldError) Error() string {
 	switch {
 	case e.Holder == "":

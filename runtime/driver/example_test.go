@@ -10,7 +10,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// A Backend makes one attempt, and says for how long another holds the key.
+// A Backend makes one attempt, and reports how long another owner's lease lasts.
 func ExampleBackend() {
 	ctx, b := context.Background(), memlock.New()
 	defer b.Close()

@@ -6,10 +6,10 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/bootclock"
 )
 
-// Instant is a point in time on the clocks that leases are measured by: the
-// monotonic clock, which no one can set, and how long the machine has slept
-// (suspend, hibernation), which the monotonic clock leaves out and a server's
-// clock does not. A lease is over when either says so. The zero Instant has passed.
+// Instant is a point in time on the clocks by which leases are measured: the monotonic clock, which
+// no one can set, and the time that the machine has slept (suspend, hibernation), which the
+// monotonic clock does not count and a server's clock does. A lease is over when either says so.
+// The zero Instant has passed.
 type Instant struct{ at bootclock.Time }
 
 // Now returns the present instant. It costs one reading of the clock.

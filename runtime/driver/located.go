@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// Located is implemented by a [Backend] that knows the addresses of its engine's servers. They
-// are for errors: those of the engine's client often do not name the server.
+// Located is implemented by a [Backend] that knows the addresses of its engine's servers. They are
+// for errors, because the errors of an engine's client often do not name the server.
 type Located interface {
 	Backend
 	// Servers returns the addresses of the engine's servers, as far as they are known.
 	Servers() []string
 }
 
-// Locate returns err, which a call of b returned, with the addresses of b's servers, unless it
-// names one of them already.
+// Locate returns err, which a call of b returned, with the addresses of b's servers added, unless
+// it names one of them already.
 func Locate(b Backend, err error) error {
 	l, ok := b.(Located)
 	if !ok || err == nil {

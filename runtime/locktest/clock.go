@@ -9,10 +9,9 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// Advance lets d pass at once: leases end, renewals are sent when they are due, and
-// answers that [Engine.Delay] holds up arrive. When Advance returns, all of this has
-// happened, and the contexts of locks that were lost have ended. A method whose lock
-// is renewed keeps it, however long d is.
+// Advance lets d pass at once: leases end, renewals are sent when they are due, and answers that
+// [Engine.Delay] holds up arrive. When Advance returns, all of this has happened, and the contexts
+// of locks that were lost have ended. A method whose lock is renewed keeps it, however long d is.
 //
 // In a bubble of testing/synctest Advance calls time.Sleep(d) and synctest.Wait().
 // Elsewhere it moves only the clock of e and of its leases (see the package comment).
@@ -79,7 +78,7 @@ type clock struct {
 	changed  *sync.Cond
 }
 
-// answer is an answer that is on its way.
+// answer is an answer that is under way.
 type answer struct {
 	clock *clock
 	due   driver.Instant

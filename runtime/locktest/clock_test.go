@@ -15,7 +15,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/locktest"
 )
 
-// A lock that is renewed outlives any time, and one that is not ends.
+// A lock that is renewed lasts however long, and one that is not renewed ends.
 func TestAdvance(t *testing.T) {
 	onBothClocks(t, func(t *testing.T, e *locktest.Engine) {
 		l := e.Locker(nil)
@@ -33,7 +33,7 @@ func TestAdvance(t *testing.T) {
 	})
 }
 
-// The end of a lease lets in who waits for it in another process.
+// When a lease ends, a waiter of another process gets the lock.
 func TestAdvanceWakesWaiters(t *testing.T) {
 	onBothClocks(t, func(t *testing.T, e *locktest.Engine) {
 		ctx, held := acquire(t, e.Locker(nil), fixed, "k")
@@ -52,7 +52,7 @@ func TestAdvanceWakesWaiters(t *testing.T) {
 	})
 }
 
-// Also one that tries all the time gets in only after the holder has heard.
+// A call that tries all the time also gets the lock only after the holder's context has ended.
 func TestAdvanceTellsTheHolderFirst(t *testing.T) {
 	e := locktest.New(t)
 	first, second := e.Locker(nil), e.Locker(nil)
@@ -78,7 +78,7 @@ func TestAdvanceTellsTheHolderFirst(t *testing.T) {
 	}
 }
 
-// renewals is an Observer that has a value for each of them.
+// renewals is an Observer that sends a value for each renewal.
 type renewals chan struct{}
 
 func (r renewals) Observe(_ context.Context, e lock.Event) {
@@ -87,8 +87,8 @@ func (r renewals) Observe(_ context.Context, e lock.Event) {
 	}
 }
 
-// The real clock goes on between two moves of the virtual one: a lease ends by it, no sooner,
-// and is renewed by it.
+// The real clock continues to run between two moves of the virtual clock. A lease ends by it, and
+// no sooner, and is renewed by it.
 func TestRealTimeGoesOnToo(t *testing.T) {
 	e := locktest.New(t)
 	const left = 500 * time.Millisecond
@@ -103,7 +103,7 @@ func TestRealTimeGoesOnToo(t *testing.T) {
 	renewed := make(renewals, 10)
 	const short = 4 * time.Second
 	ctx, held = acquire(t, e.Locker(&lock.Options{Observer: renewed}), &lock.Policy{TTL: short}, "k2")
-	latest := time.Now().Add(short) // of a lease that was not renewed
+	latest := time.Now().Add(short) // the latest end of a lease that was not renewed
 	for !held.Deadline().After(latest) {
 		<-renewed
 	}
@@ -131,7 +131,7 @@ func TestDelayOfAnAcquire(t *testing.T) {
 		e.Heal()
 		requireFree(t, e, "k")
 
-		// The lease counts from before it was asked for.
+		// The lease counts from before the request was sent.
 		e.Delay(2 * ttl)
 		_, _, err = l.Acquire(t.Context(), policy, "k")
 		require.ErrorIs(t, err, lock.ErrNotAcquired)
@@ -139,7 +139,7 @@ func TestDelayOfAnAcquire(t *testing.T) {
 	})
 }
 
-// Renewals that are answered in time keep a lock, and others do not.
+// A lock whose renewals are answered in time is kept, and another is lost.
 func TestDelayOfRenewals(t *testing.T) {
 	for _, tc := range []struct {
 		delay time.Duration
@@ -162,7 +162,7 @@ func TestDelayOfRenewals(t *testing.T) {
 	}
 }
 
-// Outside of a bubble a delayed answer arrives when the clock is moved there.
+// Outside of a bubble a delayed answer arrives when the clock is moved to its time.
 func TestAdvanceBringsAnswers(t *testing.T) {
 	e := locktest.New(t)
 	l := e.Locker(nil)

@@ -9,7 +9,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/locktest"
 )
 
-// What users test against behaves as what they run on.
+// The engine for users' tests behaves like the engines that services run on.
 func TestConformance(t *testing.T) {
 	engine := locktest.New(t)
 	backendtest.Run(t, backendtest.Harness{

@@ -1,5 +1,5 @@
-// Package locktest is for tests of a service that takes locks: what does the service do
-// when a lock is busy, slow to get, or lost while the service works under it?
+// Package locktest is for tests of a service that takes locks. What does the service do if a lock
+// is busy, slow to get, or lost while the service works under it?
 //
 // An [Engine] is a lock engine in memory, with a switch for each fault of a real
 // engine. Use it in place of redislock, and throw a switch at the worst moment, here in
@@ -16,8 +16,8 @@
 //		require.Zero(t, stock.sold)
 //	}
 //
-// The keys are named by the functions that lockgen generates beside the
-// wrappers. The switches, and what the service under test sees of them:
+// The keys are named by the functions that lockgen generates next to the wrappers. The switches,
+// and what the service under test sees of them:
 //
 //	HeldByOther   the key is busy          ErrNotAcquired, or the method waits
 //	Fail          the engine is down       ErrUnavailable; later a lock that is held is lost

@@ -29,8 +29,8 @@ type Engine struct {
 	advance sync.Mutex
 
 	mu      sync.Mutex
-	holders map[string]*lease   // by key, as the engine sees it
-	watched map[*lease]struct{} // that Lockers believe to hold
+	holders map[string]*lease   // by key, as the engine sees them
+	watched map[*lease]struct{} // the leases that Lockers believe they hold
 	kinds   map[*kindLease]struct{}
 	others  int // how many Others HeldByOther has made
 

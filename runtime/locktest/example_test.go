@@ -10,8 +10,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/locktest"
 )
 
-// report is a job that writes its parts while it holds a lock. By hand it uses
-// Locker.Do; the wrappers that lockgen writes do the same.
+// report is a job that writes its parts while it holds a lock. It calls Locker.Do by hand; the
+// wrappers that lockgen generates do the same.
 type report struct {
 	locker *lock.Locker
 	write  func(ctx context.Context, part int) error
@@ -31,8 +31,8 @@ func (r *report) Run(ctx context.Context) error {
 	})
 }
 
-// A service must stop writing when its lock is lost: another may be inside.
-// The lock is lost here while the third part is being written.
+// A service must stop writing when its lock is lost, because another process may hold it. Here the
+// lock is lost while the third part is being written.
 func Example_aServiceStopsWhenItsLockIsLost() {
 	engine := locktest.New(nil) // in a test: locktest.New(t)
 	locker := lock.New(engine, nil)
@@ -54,8 +54,8 @@ func Example_aServiceStopsWhenItsLockIsLost() {
 	// lost: true
 }
 
-// table is a store that takes a write only with a token that is not older than
-// those it has seen, as SQL does it with WHERE token <= ?.
+// table is a store that accepts a write only with a token that is not lower than those it has seen,
+// as SQL does with WHERE token <= ?.
 type table struct {
 	mu    sync.Mutex
 	token uint64
@@ -74,8 +74,8 @@ func (t *table) Set(token uint64, value string) error {
 	return nil
 }
 
-// A process that was paused does not know that its lock has gone to another.
-// Its store must refuse what it writes then, by the fencing token.
+// A process that was paused does not know that another one has its lock now. Its store must refuse
+// what it writes then, by the fencing token.
 func Example_aStoreRefusesAnOldToken() {
 	engine := locktest.New(nil)
 	locker := lock.New(engine, nil)
@@ -103,7 +103,7 @@ func Example_aStoreRefusesAnOldToken() {
 	// value: theirs
 }
 
-// What a user is told while the lock is busy, and that the next try succeeds.
+// The user gets a message while the lock is busy, and the next try succeeds.
 func Example_aBusyKey() {
 	engine := locktest.New(nil)
 	locker := lock.New(engine, nil)
@@ -130,8 +130,8 @@ func Example_aBusyKey() {
 	// thank you
 }
 
-// An engine that can't be reached, and is back in time: a lock that is held is
-// renewed again before its lease ends.
+// The engine can't be reached, and is back in time: a held lock is renewed again before its lease
+// ends.
 func Example_theEngineIsAwayForAMoment() {
 	engine := locktest.New(nil)
 	locker := lock.New(engine, nil)

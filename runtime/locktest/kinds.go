@@ -40,8 +40,8 @@ type kindLease struct {
 	leaseOfKind
 	engine      *Engine
 	acquisition driver.Acquisition
-	deadline    driver.Instant // by the answers that have reached the holder
-	term        time.Duration  // by the same answers
+	deadline    driver.Instant // according to the answers that have reached the holder
+	term        time.Duration  // according to the same answers
 	look        func()         // makes the Locker look at deadline
 }
 
@@ -117,7 +117,7 @@ func (l *kindLease) Downgrade(ctx context.Context, last uint64) error {
 }
 
 // endKinds ends all leases on key of locks other than mutexes. It reports whether there was one.
-// The holders are told at once if tell is set, else at their next renewal.
+// The holders are told at once if tell is set, otherwise at their next renewal.
 func (e *Engine) endKinds(key string, tell bool) bool {
 	var ended []*kindLease
 	e.mu.Lock()
@@ -135,7 +135,7 @@ func (e *Engine) endKinds(key string, tell bool) bool {
 		e.mu.Lock()
 		look := l.look
 		e.mu.Unlock()
-		if tell && look != nil { // the holder is told before anybody else can be inside
+		if tell && look != nil { // the holder is told before another call can be inside
 			look()
 		}
 	}

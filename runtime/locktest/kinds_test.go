@@ -12,7 +12,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/locktest"
 )
 
-// The switches work for locks that are no mutexes too.
+// The switches also work for locks other than mutexes.
 func TestSwitchesOfKinds(t *testing.T) {
 	for _, p := range []lock.Policy{{Read: true}, {Write: true}, {Fair: true}, {Permits: 2}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -29,7 +29,7 @@ func TestSwitchesOfKinds(t *testing.T) {
 			ctx, held, err = l.Acquire(t.Context(), &p, "k")
 			require.NoError(t, err)
 			e.Lose("k")
-			require.NoError(t, lock.Check(ctx), "it hears at the next renewal")
+			require.NoError(t, lock.Check(ctx), "the holder learns of it at its next renewal")
 			_, other, err := e.Locker(nil).Acquire(t.Context(), &lock.Policy{Write: p.Read || p.Write, Fair: p.Fair, Permits: p.Permits, Weight: p.Permits, Try: true}, "k")
 			require.NoError(t, err)
 			<-ctx.Done()
@@ -47,7 +47,7 @@ func TestSwitchesOfKinds(t *testing.T) {
 	}
 }
 
-// Answers that are slow are so whatever the kind of lock: a renewal may come too late.
+// Answers are delayed for locks of every kind, so a renewal may come too late.
 func TestSlowRenewals(t *testing.T) {
 	for _, p := range []lock.Policy{{}, {Read: true}, {Write: true}, {Fair: true}, {Permits: 2}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestSlowRenewals(t *testing.T) {
 	}
 }
 
-// Held tells of locks of all kinds.
+// Held reports locks of all kinds.
 func TestHeldOfKinds(t *testing.T) {
 	for _, p := range []lock.Policy{{}, {Read: true}, {Write: true}, {Fair: true}, {Permits: 2}} {
 		e := locktest.New(t)
@@ -81,7 +81,7 @@ func TestHeldOfKinds(t *testing.T) {
 }
 
 // A lock that was granted with a short lease is not over for its holder while the first renewal is
-// on its way.
+// under way.
 func TestFirstRenewalThatIsSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &lock.Policy{Write: true, TTL: 30 * time.Second}

@@ -7,9 +7,9 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// lease is one grant, as the engine and as its holder see it. The two differ when
-// an answer is late or lost, or when an operator deletes the lock. The engine's mutex
-// guards its fields. Its instants are of the engine's clock.
+// lease is one grant, as the engine and as its holder see it. The two differ when an answer is late
+// or lost, or when an operator deletes the lock. The engine's mutex guards its fields. Its instants
+// are of the engine's clock.
 type lease struct {
 	driver.Lease // at the memory
 	engine       *Engine
@@ -17,11 +17,11 @@ type lease struct {
 	memoryID     string // the holder's ID at the memory; after HeldByOther it is still that of the first holder
 	ttl          time.Duration
 	expires      driver.Instant // at the engine
-	deadline     driver.Instant // by the answers that have reached the holder
+	deadline     driver.Instant // according to the answers that have reached the holder
 	look         func()         // makes the Locker look at deadline
 	recall       func()         // makes the Locker give the lease up if nobody uses it, or nil
 	looks        int            // how many looks are under way
-	unanswered   int            // renewals whose answers are still on their way
+	unanswered   int            // renewals whose answers have not arrived yet
 }
 
 // Deadline implements [driver.Lease]. It is on the Locker's clock, which is behind the engine's.
@@ -57,7 +57,7 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 	return err
 }
 
-// renew is the part of Renew at the engine.
+// renew is the part of Renew that runs at the engine.
 func (l *lease) renew(ctx context.Context, ttl time.Duration) (end driver.Instant, _ *answer, _ error) {
 	e := l.engine
 	e.mu.Lock()

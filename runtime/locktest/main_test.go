@@ -17,8 +17,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// ttl is long enough that a test by the real clock can't wait it out, and that a pause of the
-// machine is nothing beside a hundredth of it.
+// ttl is so long that a test by the real clock can't wait for its end, and that a pause of the
+// machine is short compared with a hundredth of it.
 const ttl = 10 * time.Minute
 
 var (
@@ -27,7 +27,7 @@ var (
 	fixed  = &lock.Policy{TTL: ttl, NoRenew: true}
 )
 
-// onBothClocks runs f in a bubble and outside of one; pass lets time go by.
+// onBothClocks runs f inside a bubble and outside of one.
 func onBothClocks(t *testing.T, f func(t *testing.T, e *locktest.Engine)) {
 	t.Helper()
 	t.Run("bubble", func(t *testing.T) {
@@ -54,13 +54,13 @@ func release(held *lock.Hold) (err error) {
 
 func requireLost(t *testing.T, ctx context.Context, held *lock.Hold) {
 	t.Helper()
-	require.Error(t, ctx.Err(), "the context goes on")
+	require.Error(t, ctx.Err(), "the context has not ended")
 	require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
 	require.ErrorIs(t, lock.Check(ctx), lock.ErrLost)
 	require.ErrorIs(t, release(held), lock.ErrLost)
 }
 
-// requireFree requires that another process can have key.
+// requireFree requires that another process can take key.
 func requireFree(t *testing.T, e *locktest.Engine, key string) {
 	t.Helper()
 	_, held, err := e.Locker(nil).Acquire(t.Context(), &lock.Policy{TTL: ttl, Wait: time.Minute}, key)
@@ -68,7 +68,7 @@ func requireFree(t *testing.T, e *locktest.Engine, key string) {
 	require.NoError(t, release(held))
 }
 
-// recorder is a testing.TB that keeps its errors to itself.
+// recorder is a testing.TB that keeps its errors.
 type recorder struct {
 	testing.TB
 	errors []string

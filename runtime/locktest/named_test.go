@@ -43,7 +43,7 @@ func TestNamedBackends(t *testing.T) {
 	require.ErrorIs(t, west.Unlock(), lock.ErrLost)
 }
 
-// Where a test names its backends, a wrong name is a mistake as anywhere.
+// If the Options of a test name backends, a wrong name is an error, as in a service.
 func TestNamedBackendsThatWereGiven(t *testing.T) {
 	l := locktest.New(t).Locker(&lock.Options{Backends: map[string]lock.Backend{"east": memlock.New()}})
 	require.PanicsWithError(t, `lock: policy stock:<id> (Stock.Move): invalid: no backend is named "west" in Options.Backends; there are "east"`,

@@ -22,7 +22,7 @@ func TestExpire(t *testing.T) {
 			other, kept := acquire(t, l, p, "other")
 			require.True(t, e.Held("k"))
 			e.Expire("k")
-			require.Error(t, ctx.Err(), "by the time Expire returns")
+			require.Error(t, ctx.Err(), "the context must have ended when Expire returns")
 			require.False(t, e.Held("k"))
 			next, second := acquire(t, e.Locker(nil), try, "k")
 			requireLost(t, ctx, held)
@@ -34,7 +34,7 @@ func TestExpire(t *testing.T) {
 	}
 }
 
-// Nobody else is inside before the context of the one that lost it has ended.
+// No other call is inside before the context of the lost hold has ended.
 func TestExpireTellsTheHolderFirst(t *testing.T) {
 	e := locktest.New(t)
 	first, second := e.Locker(nil), e.Locker(nil)
@@ -54,7 +54,7 @@ func TestExpireTellsTheHolderFirst(t *testing.T) {
 	}
 }
 
-// In the middle of the method, on its own goroutine.
+// Expire is called in the middle of the method, on its own goroutine.
 func TestExpireInsideTheMethod(t *testing.T) {
 	onBothClocks(t, func(t *testing.T, e *locktest.Engine) {
 		soldOut := errors.New("sold out")
@@ -73,7 +73,7 @@ func TestLose(t *testing.T) {
 		ctx, held := acquire(t, e.Locker(nil), policy, "k")
 		e.Lose("k")
 		require.False(t, e.Held("k"))
-		require.NoError(t, lock.Check(ctx), "nobody has told it")
+		require.NoError(t, lock.Check(ctx), "the holder has not been told yet")
 		requireFree(t, e, "k")
 		e.Advance(ttl/3 - ttl/60)
 		require.NoError(t, lock.Check(ctx))
@@ -82,7 +82,7 @@ func TestLose(t *testing.T) {
 	})
 }
 
-// The release is the first that is told.
+// The release is the first request that shows the loss.
 func TestLoseBeforeTheRelease(t *testing.T) {
 	onBothClocks(t, func(t *testing.T, e *locktest.Engine) {
 		_, held := acquire(t, e.Locker(nil), policy, "k")
@@ -116,7 +116,7 @@ func TestHeldByOther(t *testing.T) {
 	})
 }
 
-// Two are inside, and the token of the one that knows nothing is the older.
+// Two calls are inside, and the token of the one that does not know of the other is lower.
 func TestHeldByOtherTakesAHeldLock(t *testing.T) {
 	onBothClocks(t, func(t *testing.T, e *locktest.Engine) {
 		ctx, held := acquire(t, e.Locker(nil), policy, "k")
@@ -138,7 +138,8 @@ func TestHeldByOtherTakesAHeldLock(t *testing.T) {
 	})
 }
 
-// A lease that the process keeps and does not use goes to the other, as when that waits.
+// A lease that the process keeps without using it is recalled for the other, as if the other waited
+// for it.
 func TestHeldByOtherRecallsAStickyLease(t *testing.T) {
 	onBothClocks(t, func(t *testing.T, e *locktest.Engine) {
 		l, p := e.Locker(nil), &lock.Policy{Sticky: time.Minute, Try: true}
@@ -155,7 +156,7 @@ func TestHeldByOtherRecallsAStickyLease(t *testing.T) {
 	})
 }
 
-// A key that is kept for a waiter can be had by another all the same.
+// HeldByOther can take a key that is kept for a waiter.
 func TestHeldByOtherWhileOthersWait(t *testing.T) {
 	onBothClocks(t, func(t *testing.T, e *locktest.Engine) {
 		l := e.Locker(nil)
@@ -174,7 +175,7 @@ func TestHeldByOtherWhileOthersWait(t *testing.T) {
 	})
 }
 
-// The other process dies.
+// Expire ends the lease of another process that has died.
 func TestExpireOfAnother(t *testing.T) {
 	onBothClocks(t, func(t *testing.T, e *locktest.Engine) {
 		other := e.HeldByOther("k")
@@ -199,7 +200,7 @@ func TestLoseReplies(t *testing.T) {
 	})
 }
 
-// What can't be undone yet is held, and undone when the engine is back.
+// A lock that can't be undone yet stays held, and is undone when the engine is back.
 func TestLoseRepliesOfAnEngineThatThenFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := locktest.New(t)
@@ -234,7 +235,7 @@ func TestFail(t *testing.T) {
 	})
 }
 
-// A lock outlives a failure that is shorter than its lease.
+// A lock survives a failure that is shorter than its lease.
 func TestHeal(t *testing.T) {
 	onBothClocks(t, func(t *testing.T, e *locktest.Engine) {
 		ctx, held := acquire(t, e.Locker(nil), policy, "k")
@@ -258,7 +259,7 @@ func TestFailKeepsTheKindOfItsError(t *testing.T) {
 	}
 }
 
-// A release that fails is no error of the method's, and goes on.
+// A release that fails is not reported as an error of the method, and is repeated.
 func TestFailOfARelease(t *testing.T) {
 	onBothClocks(t, func(t *testing.T, e *locktest.Engine) {
 		_, held := acquire(t, e.Locker(nil), policy, "k")
@@ -294,9 +295,9 @@ locktest: Lose("shop:3"): nobody holds this lock; what is held: ["shop:1"]`, r.S
 	require.NoError(t, l.Close(t.Context()))
 }
 
-// The end of a test heals the engine and closes its Lockers; what a method
-// still holds then is an error.
-func TestTheEndOfATest(t *testing.T) {
+// The end of a test heals the engine and closes its Lockers. A hold that a method still has then is
+// an error.
+func TestEndOfTest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{TB: t}
 		e := locktest.New(r)

@@ -11,11 +11,11 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/bootclock"
 )
 
-// slept is how long the machine has slept in all tests: that never falls.
+// slept is how long the machine has slept in all tests. It never falls.
 var slept time.Duration
 
-// sleepAlone moves the clock that leases are measured by, and not the wall clock: as where the machine
-// sleeps, and somebody sets the wall clock back by as long.
+// sleepAlone moves the clock by which leases are measured, but not the wall clock, as if the
+// machine had slept and somebody had set the wall clock back by as much.
 func sleepAlone(t *testing.T, d time.Duration) {
 	slept += d
 	total, read := slept, bootclock.Read
@@ -24,11 +24,11 @@ func sleepAlone(t *testing.T, d time.Duration) {
 		return boot + total, true
 	}
 	bootclock.Invalidate()
-	driver.Now() // which asks, and keeps the answer
+	driver.Now() // it asks, and keeps the answer
 	t.Cleanup(func() { bootclock.Read = read })
 }
 
-// Leases of all kinds go by a clock that nobody can set. Tokens rise.
+// Leases of all kinds are measured by a clock that nobody can set. Tokens rise.
 func TestNobodySetsTheClock(t *testing.T) {
 	b := memlock.New()
 	for _, kind := range []driver.Kind{0, driver.Fair} {
@@ -40,8 +40,8 @@ func TestNobodySetsTheClock(t *testing.T) {
 	}
 }
 
-// G3: a mutex's tokens are not ahead of the wall clock, or a process that starts later would give
-// lower ones.
+// G3: a mutex's tokens are not ahead of the wall clock. Otherwise a process that starts later would
+// give lower ones.
 func TestTokensOverARestart(t *testing.T) {
 	b := memlock.New()
 	sleepAlone(t, time.Minute)
@@ -49,7 +49,7 @@ func TestTokensOverARestart(t *testing.T) {
 	require.LessOrEqual(t, last, floor(time.Now()))
 }
 
-// G3: tokens do not fall with the wall clock.
+// G3: tokens do not fall when the wall clock is set back.
 func TestTokensWhenTheClockIsSetBack(t *testing.T) {
 	b := memlock.New()
 	before := time.Now().Add(time.Hour)

@@ -37,7 +37,7 @@ func (b *Backend) Values() (n int) {
 	return n
 }
 
-// Remove forgets who holds key, as a server that lost its data would.
+// Remove forgets the holder of key, like a server that has lost its data.
 func (b *Backend) Remove(key string) {
 	s := b.shard(key)
 	s.mu.Lock()
@@ -68,7 +68,7 @@ func (b *Backend) Kept(prefix string) (keys []string) {
 	return keys
 }
 
-// SawClock has b behave as if the wall clock had shown that, and was set back since.
+// SawClock makes b behave as if the wall clock had shown that time, and was set back since.
 func (b *Backend) SawClock(clock time.Time) {
 	for i := range b.shards {
 		s := &b.shards[i]

@@ -44,7 +44,7 @@ func firstToken(l driver.Lease) uint64 {
 	return first
 }
 
-// One owner at a time, until it releases or its lease ends.
+// A key has one owner at a time, until the owner releases it or its lease ends.
 func TestExclusion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memlock.New()
@@ -65,7 +65,7 @@ func TestExclusion(t *testing.T) {
 	})
 }
 
-// One acquisition repeated is one lease, with new tokens.
+// An acquisition that is repeated has one lease, with new tokens.
 func TestAcquireIsIdempotent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memlock.New()
@@ -76,8 +76,8 @@ func TestAcquireIsIdempotent(t *testing.T) {
 	})
 }
 
-// S18, S31, S54, S97: who is not the owner is told so, and changes nothing;
-// a renewal never makes a lease anew.
+// S18, S31, S54, S97: a caller that is not the owner gets ErrLost and changes nothing. A renewal
+// never creates a lease again.
 func TestOnlyTheOwnerRenewsAndReleases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memlock.New()
@@ -89,7 +89,7 @@ func TestOnlyTheOwnerRenewsAndReleases(t *testing.T) {
 		}
 		require.NoError(t, old.Release(t.Context(), firstToken(old)))
 		notMine()
-		current := taken(t, b, attempt("k", "A:2")) // the same client's next
+		current := taken(t, b, attempt("k", "A:2")) // the next acquisition of the same client
 		notMine()
 		requireHeld(t, b, attempt("k", "B:1"), ttl)
 		require.NoError(t, current.Renew(t.Context(), 2*ttl))
@@ -102,7 +102,7 @@ func TestOnlyTheOwnerRenewsAndReleases(t *testing.T) {
 	})
 }
 
-// A lease that ended before its release was over, whoever came after.
+// The release of a lease that has ended returns ErrLost, whoever has the key now.
 func TestReleaseAfterTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memlock.New()
@@ -113,8 +113,8 @@ func TestReleaseAfterTheLease(t *testing.T) {
 	})
 }
 
-// G3: a lease reserves a block; its release writes back the last token used;
-// tokens rise over crashes and forgotten records.
+// G3: a lease reserves a block of tokens, and its release reports the last one that was used.
+// Tokens rise across crashes and forgotten records.
 func TestTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memlock.New()
@@ -130,7 +130,7 @@ func TestTokens(t *testing.T) {
 		require.NoError(t, lease.Release(t.Context(), first+2))
 		_, second := block("A:2", 1000)
 		require.Equal(t, first+3, second)
-		time.Sleep(ttl) // it died
+		time.Sleep(ttl) // the owner has died
 		lease, third := block("B:1", 1)
 		require.GreaterOrEqual(t, third, second+1000)
 		require.NoError(t, lease.Release(t.Context(), third))
@@ -141,7 +141,7 @@ func TestTokens(t *testing.T) {
 	})
 }
 
-// G6: undo frees what the acquisition took, and no other's.
+// G6: Undo frees the lock of its own acquisition, and of no other.
 func TestUndo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memlock.New()
@@ -170,8 +170,7 @@ func TestRenewAll(t *testing.T) {
 	})
 }
 
-// S98: keys that are free are forgotten, those of the dead too, and tokens rise
-// all the same.
+// S98: free keys are forgotten, and so are those of dead owners. Tokens rise nevertheless.
 func TestRecordsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memlock.New()
@@ -181,7 +180,7 @@ func TestRecordsAreForgotten(t *testing.T) {
 			lease := taken(t, b, attempt(key, fmt.Sprint("A:", i)))
 			require.Greater(t, firstToken(lease), last[key])
 			last[key] = firstToken(lease)
-			if i%2 == 0 { // the others die with it
+			if i%2 == 0 { // the other owners die while they hold the lock
 				time.Sleep(time.Microsecond)
 				require.NoError(t, lease.Release(t.Context(), firstToken(lease)))
 			}
@@ -191,7 +190,7 @@ func TestRecordsAreForgotten(t *testing.T) {
 		}
 		require.LessOrEqual(t, b.Records(), 2*2500)
 		time.Sleep(ttl)
-		for i := range 20_000 { // of each part of the table
+		for i := range 20_000 { // in each part of the table
 			lease := taken(t, b, attempt(fmt.Sprint("other", i), "A:0"))
 			time.Sleep(time.Microsecond)
 			require.NoError(t, lease.Release(t.Context(), firstToken(lease)))
@@ -200,7 +199,7 @@ func TestRecordsAreForgotten(t *testing.T) {
 	})
 }
 
-// The records of other kinds of lock are forgotten as well, also where nobody takes a mutex.
+// The records of other kinds of lock are forgotten as well, even if no mutex is taken any more.
 func TestOtherKindsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memlock.New()
@@ -215,10 +214,10 @@ func TestOtherKindsAreForgotten(t *testing.T) {
 	})
 }
 
-// Many Lockers on one Backend exclude each other, in real time.
+// Many Lockers of one Backend exclude each other, in real time.
 func TestManyLockers(t *testing.T) {
 	b := memlock.New()
-	var inside, total int // guarded by the lock under test: the race detector looks on
+	var inside, total int // guarded by the lock under test; the race detector checks that
 	var wg sync.WaitGroup
 	for range 4 {
 		l := lock.New(b, nil)

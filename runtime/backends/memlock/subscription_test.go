@@ -27,8 +27,8 @@ func noticed(s driver.Subscription) bool {
 	}
 }
 
-// G9, G10: a release wakes the one that waits longest, and keeps the key for it
-// a moment; then it is anyone's.
+// G9, G10: a release wakes the Locker that has waited longest, and keeps the key for it for a
+// moment. After that any Locker may take it.
 func TestAReleaseGivesTheTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memlock.New()
@@ -42,7 +42,7 @@ func TestAReleaseGivesTheTurn(t *testing.T) {
 		requireHeld(t, b, attempt("k", "C:2"), 100*time.Millisecond)
 		lease = taken(t, b, attempt("k", "B:2"))
 
-		// Turns go round, and one that is not taken is over soon.
+		// Lockers get their turns one after the other, and a turn that is not used ends soon.
 		require.NoError(t, lease.Release(t.Context(), firstToken(lease)))
 		require.True(t, noticed(second))
 		requireHeld(t, b, attempt("k", "B:3"), 100*time.Millisecond)
@@ -56,7 +56,7 @@ func TestAReleaseGivesTheTurn(t *testing.T) {
 	})
 }
 
-// A turn that comes to one that leaves is passed on.
+// A turn that comes to a subscription that is being closed is passed on.
 func TestATurnIsPassedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memlock.New()
@@ -68,11 +68,11 @@ func TestATurnIsPassedOn(t *testing.T) {
 		requireHeld(t, b, attempt("k", "A:2"), 100*time.Millisecond)
 		second.Close()
 		taken(t, b, attempt("k", "A:3"))
-		first.Close() // again: nothing
+		first.Close() // a second Close does nothing
 	})
 }
 
-// Undo wakes as a release does.
+// Undo wakes a waiter like a release.
 func TestUndoGivesTheTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memlock.New()
@@ -84,7 +84,7 @@ func TestUndoGivesTheTurn(t *testing.T) {
 	})
 }
 
-// An interest in a key that nobody holds leaves nothing either.
+// A subscription to a key that nobody holds leaves nothing behind either.
 func TestSubscriptionToAFreeKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memlock.New()
@@ -98,7 +98,7 @@ func TestSubscriptionToAFreeKey(t *testing.T) {
 	})
 }
 
-// Who takes a key that others wait for is told so, though they do not ask again.
+// A Locker that takes a key for which others wait is told so, even if they do not try again.
 func TestWantedFromTheBeginning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memlock.New()

@@ -1,6 +1,5 @@
-// Package bootclock tells the time by a clock that nobody can set and that runs on
-// while the machine sleeps (suspend, hibernation). Go's monotonic clock stands still
-// in a sleep.
+// Package bootclock measures time with a clock that nobody can set and that runs while the machine
+// sleeps (suspend, hibernation). Go's monotonic clock stands still during a sleep.
 package bootclock
 
 import (
@@ -10,23 +9,23 @@ import (
 	"time"
 )
 
-// Read returns the time since boot with the machine's sleep. A test replaces it
-// to suspend the machine.
+// Read returns the time since boot, including the machine's sleep. A test replaces it to suspend
+// the machine.
 var Read = ReadSystem
 
-// Time is an instant, in nanoseconds: the monotonic clock's, and how long the machine
-// has slept. The zero Time has passed.
+// Time is an instant, in nanoseconds: the time of the monotonic clock plus the time that the
+// machine has slept. The zero Time has passed.
 type Time int64
 
 var (
 	started = time.Now()
-	base    = started.UnixNano() // so that bubbles, which have no monotonic clock, have times alike
+	base    = started.UnixNano() // so that a Time counts from 1970, also in a bubble, which has no monotonic clock
 )
 
 // reading is what was last known of the machine's sleep.
 type reading struct {
 	slept time.Duration // since boot; it only rises
-	ahead time.Duration // of the wall clock over the monotonic clock
+	ahead time.Duration // how far the wall clock is ahead of the monotonic clock
 }
 
 var (
@@ -34,17 +33,17 @@ var (
 	last atomic.Pointer[reading]
 )
 
-// maxDrift is how far wall clock and monotonic clock may move against each other before At
-// asks the kernel. It is less than the margin of any deadline.
+// maxDrift is how far the wall clock and the monotonic clock may move apart before At asks the
+// kernel. It is less than the margin of any deadline.
 const maxDrift = time.Millisecond
 
 // Now returns the present instant.
 func Now() Time { return At(time.Now()) }
 
-// At returns the instant at which now was read from the clock. The kernel's boot clock
-// costs a system call, so At reads it only when the wall clock has moved against the
-// monotonic clock since that was last done. It does over every sleep: the kernel adds
-// what the machine has slept to the wall clock and to the boot clock alike.
+// At returns the instant at which now was read from the clock. To read the kernel's boot clock
+// costs a system call. So At reads it only when the wall clock has moved against the monotonic
+// clock since the last reading. It has after every sleep, because the kernel adds the time that the
+// machine has slept both to the wall clock and to the boot clock.
 func At(now time.Time) Time {
 	if isSynctest(now) {
 		return Time(now.UnixNano())
@@ -57,7 +56,7 @@ func At(now time.Time) Time {
 	return Time(base) + Time(awake+r.slept)
 }
 
-// Add returns the instant d after t: the last one there is, if that is further away.
+// Add returns the instant d after t, or the last instant that a Time can express.
 func (t Time) Add(d time.Duration) Time {
 	if d > 0 && t > math.MaxInt64-Time(d) {
 		return math.MaxInt64
@@ -68,14 +67,15 @@ func (t Time) Add(d time.Duration) Time {
 // Sub returns how long it is from u to t.
 func (t Time) Sub(u Time) time.Duration { return time.Duration(t - u) }
 
-// Measure asks the kernel how long the machine has slept. Where the system has no such clock it returns 0.
+// Measure asks the kernel how long the machine has slept. It returns 0 if the system has no such
+// clock.
 func Measure() time.Duration {
 	mu.Lock()
 	defer mu.Unlock()
 	var slept time.Duration
 	var now time.Time
-	// Two clocks can't be read at once; a pause in between looks like a short
-	// sleep. A few tries find a reading without one.
+	// Two clocks can't be read at once, and a pause between the readings looks like a short sleep.
+	// A few tries find a reading without a pause.
 	for range 5 {
 		before := time.Now()
 		if isSynctest(before) {
@@ -91,15 +91,15 @@ func Measure() time.Duration {
 			break
 		}
 	}
-	if r := last.Load(); r != nil && slept < r.slept+maxDrift { // not a sleep, but the pause between the two readings
+	if r := last.Load(); r != nil && slept < r.slept+maxDrift { // not a sleep, but a pause between the two readings
 		slept = r.slept
 	}
 	last.Store(&reading{slept: slept, ahead: wallAhead(now, now.Sub(started))})
 	return slept
 }
 
-// Invalidate makes the next At ask the kernel, as a jump of the wall clock does. It is for
-// tests that suspend the machine.
+// Invalidate makes the next At ask the kernel, as after a jump of the wall clock. It is for tests
+// that suspend the machine.
 func Invalidate() {
 	mu.Lock()
 	defer mu.Unlock()
@@ -108,9 +108,9 @@ func Invalidate() {
 	}
 }
 
-// isSynctest reports whether now comes from a bubble of testing/synctest, whose
-// clock has no monotonic reading and stands still while the machine's runs on:
-// the two must not be compared, nor what they yield be shared.
+// isSynctest reports whether now comes from a bubble of testing/synctest. The clock of a bubble has
+// no monotonic reading, and stands still while the machine's clock runs. So the two must not be
+// compared, and must not share a reading.
 func isSynctest(now time.Time) bool { return now == now.Round(0) }
 
 func wallAhead(now time.Time, awake time.Duration) time.Duration {

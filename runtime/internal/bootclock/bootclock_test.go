@@ -22,11 +22,11 @@ func TestReadSystem(t *testing.T) {
 	require.GreaterOrEqual(t, second, first)
 }
 
-// sleeps is how long the machines of all tests have slept: that never falls.
+// sleeps is how long the machines of all tests have slept. It never falls.
 var sleeps = 1000 * time.Hour
 
-// machine replaces the kernel's boot clock. It returns the sleep, to be changed, and how
-// often the clock was read.
+// machine replaces the kernel's boot clock. It returns the time that the machine has slept, which
+// the test may change, and how often the clock was read.
 func machine(t *testing.T) (slept *time.Duration, reads *int) {
 	sleeps += 1000 * time.Hour
 	began, before := time.Now(), sleeps
@@ -41,7 +41,7 @@ func machine(t *testing.T) (slept *time.Duration, reads *int) {
 	return slept, reads
 }
 
-// What costs a system call is done when it must be, and not each time.
+// The system call is made only when it is needed.
 func TestKernelIsAskedWhenTheWallClockJumps(t *testing.T) {
 	slept, reads := machine(t)
 	*reads = 0
@@ -60,7 +60,7 @@ func TestKernelIsAskedWhenTheWallClockJumps(t *testing.T) {
 	require.Zero(t, *reads)
 }
 
-// The longest leases of engines end later than the clock can tell.
+// The longest leases of engines end later than a Time can express.
 func TestFarAway(t *testing.T) {
 	now := bootclock.Now()
 	require.Greater(t, now.Add(math.MaxInt64).Sub(now), 100*365*24*time.Hour)

@@ -6,8 +6,8 @@ import (
 	"unsafe"
 )
 
-// clockBoottime is CLOCK_BOOTTIME of clock_gettime(2): CLOCK_MONOTONIC, which
-// Go's runtime reads, and the time the machine was suspended.
+// clockBoottime is CLOCK_BOOTTIME of clock_gettime(2): CLOCK_MONOTONIC, which Go's runtime reads,
+// plus the time for which the machine was suspended.
 const clockBoottime = 7
 
 // ReadSystem returns the machine's boot clock, and whether it has one.

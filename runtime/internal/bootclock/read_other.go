@@ -4,6 +4,6 @@ package bootclock
 
 import "time"
 
-// ReadSystem reports that this system has no clock that Go code can read
-// without cgo and that runs on in suspend.
+// ReadSystem reports that Go code without cgo can read no clock on this system that runs during
+// suspend.
 func ReadSystem() (time.Duration, bool) { return 0, false }

@@ -8,28 +8,28 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// Outcome is what one attempt to send a request leaves open.
+// Outcome is what one attempt to send a request showed.
 type Outcome int
 
 // The outcomes of an attempt.
 const (
 	Done     Outcome = iota // answered: it was done
 	Refused                 // answered: it was not done, and sending it again won't help
-	Later                   // answered: it was not done now, and may be if it is sent again
-	NotSent                 // it never left
-	NoAnswer                // it may have been done, or may yet be
+	Later                   // answered: it was not done now, but may be if it is sent again
+	NotSent                 // it was not sent
+	NoAnswer                // it may have been done, or may still be done
 )
 
-// Schedule says how often a request is sent, and when. Requests are idempotent.
+// Schedule says how often and when a request is sent. Requests are idempotent.
 type Schedule struct {
 	Pauses  []time.Duration // before each attempt after the first
-	NotSent int             // how many attempts in a row may end as NotSent; 0: any number
-	Longest time.Duration   // after which no further attempt begins; 0: no bound
+	NotSent int             // how many attempts in a row may end as NotSent; 0 means any number
+	Longest time.Duration   // no further attempt begins after this time; 0 means no limit
 }
 
-// Send calls attempt until its outcome is Done or Refused, the schedule is at its
-// end, or ctx ends. It returns the last outcome and error, and whether any attempt
-// had no answer: then the request may have been done, whatever the last one said.
+// Send calls attempt until its outcome is Done or Refused, no attempt of the schedule is left, or
+// ctx ends. It returns the last outcome and error. mayHaveRun reports whether any attempt had no
+// answer: then the request may have been done, whatever the last answer was.
 func (s Schedule) Send(ctx context.Context, attempt func(context.Context) (Outcome, error)) (last Outcome, mayHaveRun bool, err error) {
 	begin := time.Now()
 	unsent := 0
@@ -52,9 +52,10 @@ func (s Schedule) Send(ctx context.Context, attempt func(context.Context) (Outco
 	}
 }
 
-// RetryFree calls free, which frees something at an engine, until it returns nil or [driver.ErrLost]. It
-// pauses between the calls, longer each time. It returns the last error once d has passed, or ctx has
-// ended. No call begins after d: others may rely on what is there by then.
+// RetryFree calls free, which frees something at an engine, until it returns nil or
+// [driver.ErrLost]. It pauses between the calls, longer each time. It returns the last error once d
+// has passed or ctx has ended. No call begins after d, because by then others may use what free
+// would free.
 func RetryFree(ctx context.Context, d time.Duration, free func(context.Context) error) error {
 	end := driver.Now().Add(d)
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
@@ -65,8 +66,8 @@ func RetryFree(ctx context.Context, d time.Duration, free func(context.Context) 
 	}
 }
 
-// NotYet returns the error of an engine that grants no lock yet, as why says: a call that waits
-// goes on and tries again after d; all others get [driver.ErrUnavailable].
+// NotYet returns the error of an engine that grants no lock yet; why is the reason. A call that
+// waits continues and tries again after d; any other call gets [driver.ErrUnavailable].
 func NotYet(d time.Duration, why string) error {
 	return &notYet{why, driver.HeldError{RetryAfter: d}}
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// Deadline is the end of a lease or a session as far as it was proved. It moves
-// forward only, because answers may come out of order, until End. The zero
-// Deadline has passed. Every call of the lock's holder may read it, so it takes no mutex.
+// Deadline is the end of a lease or a session, as far as it was proved. Until End it only moves
+// forward, because answers may come out of order. The zero Deadline has passed. Every call of the
+// lock's holder may read it, so it takes no mutex.
 type Deadline struct {
 	until atomic.Int64 // ns after the zero Instant, or ended
 }
@@ -26,7 +26,7 @@ func (d *Deadline) Get() driver.Instant {
 	return driver.Instant{}.Add(time.Duration(until))
 }
 
-// Extend moves the deadline to until if that is later, and reports whether it is.
+// Extend moves the deadline to until if that is later, and reports whether it did.
 func (d *Deadline) Extend(until driver.Instant) bool {
 	to := int64(until.Sub(driver.Instant{}))
 	for from := d.until.Load(); from != ended && from < to; from = d.until.Load() {
@@ -44,7 +44,7 @@ func (d *Deadline) Shorten(until driver.Instant) {
 	}
 }
 
-// End makes the deadline one that has passed, for good.
+// End makes the deadline one that has passed. It can't be extended after that.
 func (d *Deadline) End() { d.until.Store(ended) }
 
 // Earlier returns the earlier of two instants.

@@ -40,7 +40,7 @@ func TestDeadline(t *testing.T) {
 	}
 	d.End()
 	if d.Get() != (driver.Instant{}) || d.Extend(at(9)) || d.Get() != (driver.Instant{}) {
-		t.Errorf("it ended, and is %v from now", d.Get().Sub(now))
+		t.Errorf("the deadline has ended, and is %v from now", d.Get().Sub(now))
 	}
 }
 

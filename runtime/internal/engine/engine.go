@@ -1,8 +1,7 @@
-// Package engine holds what the engines of runtime/backends share: the life of a
-// Backend that several Lockers use, attempts and their outcomes, deadlines that
-// only move forward, subscribers by key, sessions and the leases on them. An
-// engine's own truth (its layout, its requests, its proof that a lease lives) stays
-// with the engine.
+// Package engine holds what the engines of runtime/backends share: the life of a Backend that
+// several Lockers use, attempts and their outcomes, deadlines that only move forward, subscribers
+// by key, sessions and the leases on them. What is true of one engine only (its layout, its
+// requests, its proof that a lease lives) stays in the package of that engine.
 package engine
 
 import (
@@ -15,8 +14,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// Life counts the Lockers that use a Backend, and runs what goes on beside their
-// calls. Make it with [NewLife].
+// Life counts the Lockers that use a Backend, and runs its background goroutines. Make it with
+// [NewLife].
 type Life struct {
 	ctx  context.Context // ends when the last Locker has closed
 	stop context.CancelCauseFunc
@@ -25,7 +24,7 @@ type Life struct {
 	users   int
 	closed  bool
 	running int       // goroutines of Go and Begin
-	idle    sync.Cond // of mu: nothing runs
+	idle    sync.Cond // of mu: no goroutine runs
 }
 
 // NewLife returns the life of a Backend that no Locker uses yet.
@@ -36,16 +35,16 @@ func NewLife() *Life {
 	return l
 }
 
-// Attach counts one Locker more, as [driver.Shared] says.
+// Attach counts one more Locker, as [driver.Shared] says.
 func (l *Life) Attach() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.users++
 }
 
-// Close counts one Locker less, and reports whether it was the last. For that one it calls
-// end, if that is not nil, ends Context with [driver.ErrClosed], and returns when the goroutines
-// of Go and Begin have ended. Go starts none from then on. One more Close does nothing.
+// Close counts one Locker less, and reports whether it was the last. For the last one it calls end,
+// if that is not nil, ends Context with [driver.ErrClosed], and returns when the goroutines of Go
+// and Begin have ended. Go starts none after that. A further Close does nothing.
 func (l *Life) Close(end func()) (last bool) {
 	l.mu.Lock()
 	l.users--
@@ -75,8 +74,8 @@ func (l *Life) wait() {
 // Context ends when the last Locker has closed; its cause is [driver.ErrClosed].
 func (l *Life) Context() context.Context { return l.ctx }
 
-// Within returns a context that ends with ctx, or when the last Locker has closed: then its
-// cause is [driver.ErrClosed]. The caller calls cancel when it needs it no longer.
+// Within returns a context that ends with ctx, or when the last Locker has closed; then its cause
+// is [driver.ErrClosed]. The caller must call cancel when it no longer needs the context.
 func (l *Life) Within(ctx context.Context) (within context.Context, cancel context.CancelFunc) {
 	ctx, end := context.WithCancelCause(ctx)
 	if l.ctx.Err() != nil {
@@ -89,8 +88,8 @@ func (l *Life) Within(ctx context.Context) (within context.Context, cancel conte
 	}
 }
 
-// OrClosed returns the error of a call with ctx, which is of [Life.Within]: err, or
-// [driver.ErrClosed] if the last Close has ended that.
+// OrClosed returns the error of a call whose context ctx is from [Life.Within]: [driver.ErrClosed]
+// if the last Close has ended ctx, otherwise err.
 func OrClosed(ctx context.Context, err error) error {
 	if err != nil && context.Cause(ctx) == driver.ErrClosed {
 		return driver.ErrClosed
@@ -98,15 +97,15 @@ func OrClosed(ctx context.Context, err error) error {
 	return err
 }
 
-// Closed reports whether the last Locker has closed, or has begun to.
+// Closed reports whether the last Locker has closed, or has begun to close.
 func (l *Life) Closed() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.closed
 }
 
-// Go runs f in a goroutine that Close waits for. Once the last Locker has closed it does
-// nothing and reports false. f must return soon after ctx ends.
+// Go runs f in a goroutine that Close waits for. Once the last Locker has closed, Go does nothing
+// and reports false. f must return soon after its ctx ends.
 func (l *Life) Go(f func(ctx context.Context)) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -117,7 +116,8 @@ func (l *Life) Go(f func(ctx context.Context)) bool {
 	return true
 }
 
-// Begin is Go, but it runs f also while Close waits, which then waits for f, and after Close.
+// Begin is Go, but it also runs f after the last Locker has begun to close. A Close that still
+// waits then waits for f too.
 func (l *Life) Begin(f func(ctx context.Context)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -140,7 +140,7 @@ func (l *Life) ended() {
 	}
 }
 
-// Pause waits for d, give or take a fourth, and reports whether ctx still lives.
+// Pause waits for d, plus or minus a quarter, and reports whether ctx has not ended.
 func Pause(ctx context.Context, d time.Duration) bool {
 	if d > 0 {
 		t := time.NewTimer(d*3/4 + rand.N(d/2+1))
@@ -153,11 +153,11 @@ func Pause(ctx context.Context, d time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// Every calls f until ctx ends: at once, and then each time d after the call before began, or
-// when that has ended if it takes longer.
+// Every calls f until ctx ends: at once, and then each time d after the last call began, or when
+// that has ended if it takes longer.
 //
-// It is no time.Ticker: tickers that are due when two goroutines of a synctest bubble look at
-// them at once crash the race detector (golang/go#78156).
+// It does not use a time.Ticker: tickers that are due when two goroutines of a synctest bubble look
+// at them at once crash the race detector (golang/go#78156).
 func Every(ctx context.Context, d time.Duration, f func(ctx context.Context)) {
 	for ctx.Err() == nil {
 		begin := time.Now()
@@ -175,7 +175,8 @@ func Every(ctx context.Context, d time.Duration, f func(ctx context.Context)) {
 	}
 }
 
-// Place is where the goroutines of one Locker compete or wait for one key: one at a time.
+// Place names the goroutines of one Locker that compete or wait for one key, of which one at a time
+// is at the engine.
 type Place struct{ Process, Key string }
 
 // PlaceOf returns the Place of an acquisition.

@@ -32,13 +32,13 @@ func TestLastCloseEndsALife(t *testing.T) {
 		l.Close(func() { ended++ })
 		require.False(t, stopped.IsZero(), "Close waits")
 		require.ErrorIs(t, context.Cause(l.Context()), driver.ErrClosed)
-		require.False(t, l.Go(func(context.Context) { t.Error("it runs after Close") }))
+		require.False(t, l.Go(func(context.Context) { t.Error("the function runs after Close") }))
 		l.Close(func() { ended++ })
 		require.Equal(t, 1, ended)
 	})
 }
 
-// A context within a life ends with the last Close, or with the one that it was made of.
+// A context from Within ends with the last Close, or with the context that it was made from.
 func TestWithin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, failed := engine.NewLife(), errors.New("failed")
@@ -54,7 +54,7 @@ func TestWithin(t *testing.T) {
 		<-two.Done()
 		three, cancel := l.Within(t.Context())
 		defer cancel()
-		require.Error(t, three.Err(), "at once")
+		require.Error(t, three.Err(), "a context of a closed Life has ended from the start")
 		require.Equal(t, failed, engine.OrClosed(one, failed))
 		for _, closed := range []context.Context{two, three} {
 			require.Equal(t, driver.ErrClosed, engine.OrClosed(closed, failed))
@@ -63,7 +63,7 @@ func TestWithin(t *testing.T) {
 	})
 }
 
-// What begins while Close waits, and after Context has ended, is waited for too.
+// Close also waits for goroutines that Begin starts while Close waits, after Context has ended.
 func TestBeginWhileClosing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := engine.NewLife()
@@ -85,7 +85,7 @@ func TestBeginWhileClosing(t *testing.T) {
 	})
 }
 
-// A call begins a period after the one before, at once if that took longer.
+// A call begins a period after the one before began, or at once if that one took longer.
 func TestEvery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -160,7 +160,7 @@ func TestSend(t *testing.T) {
 	})
 }
 
-// Who may take the lock after d must not have it freed.
+// After d another owner may have the lock, so RetryFree must not free it then.
 func TestRetryFreeEndsInTime(t *testing.T) {
 	const d = 10 * time.Second
 	away := errors.New("away")
@@ -188,7 +188,7 @@ func TestHub(t *testing.T) {
 	b := h.Subscribe("k", nil)
 	other := h.Subscribe("other", nil)
 	h.Notify("k")
-	h.Notify("k") // one that has a notice coming gets no second
+	h.Notify("k") // a subscriber with an unread notice gets no second one
 	require.Len(t, a.C(), 1)
 	require.Len(t, b.C(), 1)
 	require.Empty(t, other.C())

@@ -12,7 +12,7 @@ import (
 // followLimit is how long a subscription at the next Backend may take. Waiters poll meanwhile.
 const followLimit = time.Second
 
-// following is a subscription at the Backend that backend returns, which may be another each time.
+// following is a subscription at the Backend that backend returns, which may change between calls.
 type following struct {
 	life        *Life
 	acquisition driver.Acquisition
@@ -21,13 +21,13 @@ type following struct {
 	mu     sync.Mutex // guards the rest
 	on     driver.Backend
 	inner  driver.Subscription
-	moved  chan struct{} // closed, and made anew, once inner is another
+	moved  chan struct{} // closed and replaced when inner has changed
 	moving bool
 	closed bool
 }
 
-// Follow subscribes at the Backend that backend returns, and at another when backend returns another.
-// backend returns nil if there is none.
+// Follow subscribes at the Backend that backend returns, and subscribes again when backend returns
+// another. backend returns nil if there is none.
 func Follow(ctx context.Context, life *Life, a *driver.Acquisition, backend func() driver.Backend) (driver.Subscription, error) {
 	f := &following{life: life, acquisition: *a, backend: backend, moved: make(chan struct{})}
 	if err := f.move(ctx, backend()); err != nil {
@@ -62,8 +62,9 @@ func (f *following) move(ctx context.Context, b driver.Backend) error {
 	return nil
 }
 
-// C implements [driver.Subscription]. A waiter calls it again after each attempt. While the subscription
-// moves, the channel is one that is closed once it has moved: a release may have been missed by then.
+// C implements [driver.Subscription]. A waiter calls it again after each attempt. While the
+// subscription moves, C returns a channel that is closed once it has moved, because a release may
+// have been missed by then.
 func (f *following) C() <-chan struct{} {
 	b := f.backend()
 	f.mu.Lock()
@@ -75,7 +76,7 @@ func (f *following) C() <-chan struct{} {
 		f.moving = f.life.Go(func(ctx context.Context) {
 			ctx, cancel := context.WithTimeout(ctx, followLimit)
 			defer cancel()
-			_ = f.move(ctx, b) // waiters poll while that fails
+			_ = f.move(ctx, b) // if that fails, waiters poll
 			f.mu.Lock()
 			f.moving = false
 			f.mu.Unlock()

@@ -15,11 +15,11 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// Group has the member Backends of a composed Backend, which closes them, and the reason why the
-// composed Backend can't be used, if there is one. Make it with [NewGroup].
+// Group has the member Backends of a composed Backend, and closes them. It also has the reason why
+// the composed Backend can't be used, if there is one. Make it with [NewGroup].
 type Group struct {
 	Life  *Life
-	Start func() // unless nil: begins what goes on beside the calls, at the first of them
+	Start func() // unless nil: starts the background work, at the first call
 
 	start   sync.Once
 	pkg     string           // the package's name, for errors
@@ -29,16 +29,16 @@ type Group struct {
 	refused atomic.Pointer[error]
 }
 
-// NewGroup returns a group without members, of the package of this name.
+// NewGroup returns a group without members, of the package with this name.
 func NewGroup(pkg string) *Group { return &Group{Life: NewLife(), pkg: pkg} }
 
-// Refuse makes every call fail, because of why. The first reason stays.
+// Refuse makes every call fail, for the reason why. The first reason stays.
 func (g *Group) Refuse(why string, args ...any) {
 	err := fmt.Errorf("%w: %s: %s", driver.ErrInvalid, g.pkg, fmt.Sprintf(why, args...))
 	g.refused.CompareAndSwap(nil, &err)
 }
 
-// Refused returns why every call fails, or nil.
+// Refused returns the reason why every call fails, or nil.
 func (g *Group) Refused() error {
 	if err := g.refused.Load(); err != nil {
 		return *err
@@ -46,7 +46,7 @@ func (g *Group) Refused() error {
 	return nil
 }
 
-// Usable returns Refused, and an error once the last Locker has closed.
+// Usable returns Refused, or an error once the last Locker has closed.
 func (g *Group) Usable() error {
 	if err := g.Refused(); err != nil {
 		return err
@@ -60,8 +60,8 @@ func (g *Group) Usable() error {
 	return nil
 }
 
-// Takes returns why no lock can be taken for a, or nil: there are only mutexes, with leases of longest at
-// most, as Options.LongestTTL says.
+// Takes returns why no lock can be taken for a, or nil. A composed Backend has only mutexes, with
+// leases of at most longest, as Options.LongestTTL says.
 func (g *Group) Takes(a *driver.Acquisition, longest time.Duration) error {
 	switch {
 	case a.Mode.Kind != 0:
@@ -73,7 +73,8 @@ func (g *Group) Takes(a *driver.Acquisition, longest time.Duration) error {
 	return nil
 }
 
-// Add makes b a member, and refuses a nil one and a second time. It reports false if b is nil.
+// Add makes b a member. It refuses a nil b, and a b that is a member already. It reports false if b
+// is nil.
 func (g *Group) Add(name string, b driver.Backend) bool {
 	if b == nil {
 		g.Refuse("the member %q is nil; give it a Backend, such as redislock.New returns", name)
@@ -87,7 +88,8 @@ func (g *Group) Add(name string, b driver.Backend) bool {
 	return true
 }
 
-// Keep has b attached and closed with the members, unless it is one. All members are added before.
+// Keep makes the group attach and close b with its members, unless b is one of them. All members
+// must have been added before.
 func (g *Group) Keep(b driver.Backend) {
 	if g.find(b) < 0 {
 		g.all = append(g.all, b)
@@ -103,8 +105,8 @@ func Same(a, b driver.Backend) bool {
 	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
 
-// DurationOr returns the option d, or unset if d is not positive. It returns ten years at most, so that
-// sums of durations don't overflow.
+// DurationOr returns the option d, or unset if d is not positive. It returns at most ten years, so
+// that sums of durations don't overflow.
 func DurationOr(d, unset time.Duration) time.Duration {
 	if d <= 0 {
 		d = unset
@@ -112,11 +114,11 @@ func DurationOr(d, unset time.Duration) time.Duration {
 	return min(d, 10*365*24*time.Hour)
 }
 
-// serverKey is the key at which a server that has no ID by itself keeps one.
+// serverKey is the key at which a server without an ID of its own keeps one.
 const serverKey = "lockgen.server"
 
-// KeptID returns the ID that the server of record keeps. The first process that asks makes it. It
-// returns "" if the server is configured to keep no values.
+// KeptID returns the ID that the server of record keeps. The first process that asks for it makes
+// it. It returns "" if the server is configured to keep no values.
 func KeptID(ctx context.Context, record driver.Agreement) (string, error) {
 	id, err := record.CompareAndSwap(ctx, serverKey, "", rand.Text())
 	if errors.Is(err, driver.ErrInvalid) {
@@ -128,7 +130,7 @@ func KeptID(ctx context.Context, record driver.Agreement) (string, error) {
 	return id, nil
 }
 
-// Attach is [driver.Shared.Attach]: the first attaches all members.
+// Attach is [driver.Shared.Attach]: the first call attaches all members.
 func (g *Group) Attach() {
 	g.Life.Attach()
 	g.attach.Do(func() {
@@ -140,8 +142,8 @@ func (g *Group) Attach() {
 	})
 }
 
-// Close is [driver.Backend.Close]: the last Locker to close ends the Life, when all that goes on in it
-// has ended or grace is over, and closes all members.
+// Close is [driver.Backend.Close]. The last Locker to close ends the Life, once its goroutines have
+// ended or grace is over, and closes all members.
 func (g *Group) Close(grace time.Duration) (err error) {
 	last := g.Life.Close(func() {
 		defer time.AfterFunc(grace, func() { g.Life.stop(driver.ErrClosed) }).Stop()
@@ -176,10 +178,11 @@ func (g *Group) Servers() (all []string) {
 	return all
 }
 
-// Wrapped is a member's lease as one of the composed Backend. It has what the member's lease has.
+// Wrapped is a member's lease as a lease of the composed Backend. It has the abilities of the
+// member's lease.
 type Wrapped struct {
 	driver.Lease
-	TTL time.Duration // as the acquisition had it
+	TTL time.Duration // the TTL of the acquisition
 }
 
 // Term implements [driver.ProvisionalLease].
@@ -203,7 +206,7 @@ func (w *Wrapped) NotifyLoss(look func()) {
 	}
 }
 
-// Weight orders the members for key, the greatest first: each key has an order of its own. Adding a
+// Weight orders the members for key, the greatest first: each key has its own order. Adding a
 // member does not change the order of the others (rendezvous hashing).
 func Weight(member, key string) uint64 {
 	h := fnv.New64a()

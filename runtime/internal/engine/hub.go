@@ -6,14 +6,14 @@ import (
 	"sync"
 )
 
-// Hub tells subscribers by key that a lock may have become free. The zero Hub is
-// empty and ready. Its methods may be called from any number of goroutines.
+// Hub notifies subscribers by key that a lock may have become free. The zero Hub is empty and ready
+// for use. Its methods may be called from any number of goroutines.
 type Hub[K comparable] struct {
 	mu    sync.Mutex
 	byKey map[K]map[*Subscriber[K]]struct{}
 }
 
-// Subscriber is one waiter's interest in one key; it is a driver.Subscription.
+// Subscriber is the subscription of one waiter to one key; it is a driver.Subscription.
 type Subscriber[K comparable] struct {
 	hub     *Hub[K]
 	key     K
@@ -21,8 +21,8 @@ type Subscriber[K comparable] struct {
 	onClose func()
 }
 
-// Subscribe adds a subscriber of key. onClose, if it is not nil, is called once,
-// when the subscriber was closed.
+// Subscribe adds a subscriber of key. onClose, if it is not nil, is called once, when the
+// subscriber was closed.
 func (h *Hub[K]) Subscribe(key K, onClose func()) *Subscriber[K] {
 	s := &Subscriber[K]{hub: h, key: key, c: make(chan struct{}, 1), onClose: onClose}
 	h.mu.Lock()
@@ -39,8 +39,8 @@ func (h *Hub[K]) Subscribe(key K, onClose func()) *Subscriber[K] {
 	return s
 }
 
-// Notify tells the subscribers of key. It does not block: a subscriber that has an
-// unread notice gets no second.
+// Notify notifies the subscribers of key. It does not block: a subscriber with an unread notice
+// gets no second one.
 func (h *Hub[K]) Notify(key K) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -49,7 +49,7 @@ func (h *Hub[K]) Notify(key K) {
 	}
 }
 
-// NotifyAll tells all subscribers, as after a gap in which notices may be lost.
+// NotifyAll notifies all subscribers, for example after a gap in which notices may have been lost.
 func (h *Hub[K]) NotifyAll() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -74,7 +74,7 @@ func (h *Hub[K]) Waits(key K) bool {
 	return len(h.byKey[key]) > 0
 }
 
-// Notify tells this subscriber alone.
+// Notify notifies only this subscriber.
 func (s *Subscriber[K]) Notify() {
 	select {
 	case s.c <- struct{}{}:

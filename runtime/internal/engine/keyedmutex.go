@@ -5,21 +5,22 @@ import (
 	"sync"
 )
 
-// KeyedMutex lets one goroutine at a time in, for each key. The zero KeyedMutex is ready.
+// KeyedMutex lets one goroutine at a time in for each key. The zero KeyedMutex is ready for use.
 type KeyedMutex[K comparable] struct {
-	OnWait func(ctx context.Context) // is called before Enter waits, if it is not nil
+	OnWait func(ctx context.Context) // called before Enter waits, unless it is nil
 
 	mu   sync.Mutex // guards keys
 	keys map[K]*keyLock
 }
 
 type keyLock struct {
-	held  chan struct{} // full while somebody is in
-	users int           // in it, or waiting; KeyedMutex.mu guards it
+	held  chan struct{} // full while a goroutine is inside
+	users int           // goroutines that are inside or wait; guarded by KeyedMutex.mu
 }
 
-// Enter waits until nobody is in for key, or until ctx ends: then it returns the error of ctx, even if the
-// key becomes free at that moment. If nobody is in, it ignores ctx. The caller must call leave once.
+// Enter waits until nobody is inside for key. If ctx ends before, it returns the error of ctx, even
+// if the key becomes free at that moment. If nobody is inside, it ignores ctx. The caller must call
+// leave once.
 func (m *KeyedMutex[K]) Enter(ctx context.Context, key K) (leave func(), err error) {
 	m.mu.Lock()
 	if m.keys == nil {

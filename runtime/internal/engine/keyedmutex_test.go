@@ -25,7 +25,7 @@ func TestKeyedMutex(t *testing.T) {
 		_, err = turns.Enter(soon, "a")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 
-		for range 20 { // who is alone enters, also after its context has ended
+		for range 20 { // if nobody is inside, Enter succeeds even if its context has ended
 			leave, err := turns.Enter(soon, "b")
 			require.NoError(t, err)
 			leave()
@@ -56,8 +56,8 @@ func TestKeyedMutex(t *testing.T) {
 	})
 }
 
-// Whose context ends as its turn comes does not come in.
-func TestKeyedMutexWhoseContextEnds(t *testing.T) {
+// A goroutine whose context ends as its turn comes does not enter.
+func TestKeyedMutexContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var turns KeyedMutex[string]
 		leave, err := turns.Enter(t.Context(), "a")
@@ -76,7 +76,7 @@ func TestKeyedMutexWhoseContextEnds(t *testing.T) {
 	})
 }
 
-// endedContext is a context whose end is seen by Err alone.
+// endedContext is a context whose end only Err shows.
 type endedContext struct {
 	context.Context
 	ended atomic.Bool

@@ -10,7 +10,7 @@ import (
 // Match reports whether key matches pattern, in which * stands for any text and ? for one
 // byte: see [driver.Inspector].
 func Match(pattern, key string) bool {
-	var rest, from string // the pattern behind the last *, and the part of key that it is tried against
+	var rest, from string // the pattern after the last *, and the part of key that it is matched with
 	for pattern != "" || key != "" {
 		switch {
 		case pattern != "" && pattern[0] == '*':
@@ -18,7 +18,7 @@ func Match(pattern, key string) bool {
 			rest, from = pattern, key
 		case pattern != "" && key != "" && (pattern[0] == '?' || pattern[0] == key[0]):
 			pattern, key = pattern[1:], key[1:]
-		case from != "": // let the * stand for a byte more
+		case from != "": // let the * match one more byte
 			from = from[1:]
 			pattern, key = rest, from
 		default:
@@ -28,7 +28,7 @@ func Match(pattern, key string) bool {
 	return true
 }
 
-// Literal returns the text that every key begins with that matches pattern.
+// Literal returns the text with which every key that matches pattern begins.
 func Literal(pattern string) string {
 	if at := strings.IndexAny(pattern, "*?"); at >= 0 {
 		return pattern[:at]
@@ -36,7 +36,7 @@ func Literal(pattern string) string {
 	return pattern
 }
 
-// List returns the result of [driver.Inspector.Locks]. each passes all locks to yield until that
+// List returns the result of [driver.Inspector.Locks]. each passes all locks to yield until yield
 // returns false, or returns an error.
 func List(each func(yield func(*driver.LockInfo) bool) error) iter.Seq2[*driver.LockInfo, error] {
 	return func(yield func(*driver.LockInfo, error) bool) {

@@ -23,8 +23,9 @@ func RenewAll(ctx context.Context, b driver.Backend, leases []driver.Lease, ttls
 	return errs
 }
 
-// RenewAt renews each lease at the member that granted it: resolve returns that member and its lease, or why there is
-// nothing to renew. It calls each member once. It returns when all have answered, or ctx has ended.
+// RenewAt renews each lease at the member that granted it. resolve returns that member and its
+// lease, or the reason why there is nothing to renew. RenewAt calls each member once. It returns
+// when all have answered, or when ctx has ended.
 func RenewAt(ctx context.Context, leases []driver.Lease, ttls []time.Duration, resolve func(driver.Lease) (driver.Backend, driver.Lease, error)) []error {
 	type batch struct {
 		member  driver.Backend

@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	idleLengths   = 3                      // a session that nobody has used for so many of its lengths is ended
+	idleLengths   = 3                      // a session that nobody has used for this many of its lengths is ended
 	retryKeep     = 250 * time.Millisecond // the longest pause after a keep-alive that failed
-	retryUndo     = time.Second            // between two tries; the Locker's own come more often
-	undoWithin    = time.Second            // one attempt
-	destroyWithin = 500 * time.Millisecond // one attempt
+	retryUndo     = time.Second            // the pause between two tries; the Locker's own come more often
+	undoWithin    = time.Second            // of one attempt
+	destroyWithin = 500 * time.Millisecond // of one attempt
 	longestRetry  = 2 * time.Second        // between two tries to end a session at the server
 )
 
@@ -27,33 +27,33 @@ var (
 	errSlow = errors.New("no answer to a keep-alive yet")
 )
 
-// Session is a session of a Backend at its server. It lives until End, until its
-// deadline has passed, or until nobody has used it for three of its lengths. It does
-// not come back: Sessions opens another.
+// Session is a session of a Backend at its server. It lasts until End, until its deadline has
+// passed, or until nobody has used it for three of its lengths. It does not come back: Sessions
+// opens another.
 type Session struct {
 	life   *Life
 	server SessionServer
 	undo   func(context.Context, *driver.Acquisition) error
-	retire func() // lets another session of the class be opened
-	forget func() // it has ended at the server
+	retire func() // allows another session of the class to be opened
+	forget func() // called when the session has ended at the server
 
 	ctx      context.Context // ends with the session
 	cancel   context.CancelCauseFunc
 	opened   chan struct{} // closed once the session is open, or can't be opened
-	failed   error         // why it can't; set before opened is closed
+	failed   error         // why it can't be opened; set before opened is closed
 	deadline Deadline
 	length   atomic.Int64  // ns
 	period   atomic.Int64  // ns
-	ask      chan struct{} // has a value when a keep-alive is wanted now
+	ask      chan struct{} // has a value when a keep-alive is requested now
 
 	mu       sync.Mutex // guards the rest
 	users    int
-	unused   time.Time     // since when there are none
-	tried    chan struct{} // closed, and another made, when a keep-alive was tried
-	keepErr  error         // of the last one, if it failed
+	unused   time.Time     // since when there are no users
+	tried    chan struct{} // closed and replaced when a keep-alive was tried
+	keepErr  error         // the error of the last keep-alive, if it failed
 	leases   map[*Lease]struct{}
 	pending  map[string]*driver.Acquisition // undos, by ID
-	retrying bool                           // a goroutine tries them
+	retrying bool                           // a goroutine runs the undos
 }
 
 func newSession(life *Life) *Session {
@@ -75,8 +75,8 @@ func (s *Session) Base() *Session { return s }
 // Context ends with the session; its cause is that of End.
 func (s *Session) Context() context.Context { return s.ctx }
 
-// Deadline is the instant before which the server does not end the session: the zero
-// Instant once it has ended.
+// Deadline returns the instant before which the server does not end the session: the zero Instant
+// once it has ended.
 func (s *Session) Deadline() driver.Instant {
 	if s.ctx.Err() != nil {
 		return driver.Instant{}
@@ -84,12 +84,12 @@ func (s *Session) Deadline() driver.Instant {
 	return s.deadline.Get()
 }
 
-// Left is how long the session lasts without another keep-alive.
+// Left returns how long the session lasts without another keep-alive.
 func (s *Session) Left() time.Duration { return s.Deadline().Left() }
 
-// Extend notes that the server keeps the session for length from sent on, which is
-// before the request that proved it. The deadline moves forward only. A keep-alive
-// follows each period.
+// Extend records that the server keeps the session for length, counted from sent. sent is before
+// the request that proved it. The deadline only moves forward. A keep-alive follows after each
+// period.
 func (s *Session) Extend(sent driver.Instant, length, period time.Duration) {
 	s.length.Store(int64(length))
 	s.period.Store(int64(period))
@@ -97,15 +97,15 @@ func (s *Session) Extend(sent driver.Instant, length, period time.Duration) {
 	s.keepAliveTried(nil)
 }
 
-// Shorten moves the deadline to until, if that is earlier: the server grants less
-// than before. The Locker looks at the leases then.
+// Shorten moves the deadline to until, if that is earlier, because the server grants less than
+// before. The Locker then looks at the leases.
 func (s *Session) Shorten(until driver.Instant) {
 	s.deadline.Shorten(until)
 	s.life.Go(func(context.Context) { s.notifyLoss() })
 }
 
-// Alive reports whether the session can be relied on. Once its deadline has passed it
-// is over, whatever the server says later, because its holders have given up.
+// Alive reports whether the session can be relied on. Once its deadline has passed the session is
+// over, whatever the server says later, because its holders have given up.
 func (s *Session) Alive() bool {
 	if s.ctx.Err() == nil && s.Left() <= 0 {
 		s.End(fmt.Errorf("%w: no keep-alive was answered in time", driver.ErrLost))
@@ -113,22 +113,21 @@ func (s *Session) Alive() bool {
 	return s.ctx.Err() == nil
 }
 
-// End ends the session, here at once and at the server soon. Its leases are lost, and
-// their holders are told. The first cause counts.
+// End ends the session, here at once and at the server soon. Its leases are lost, and their holders
+// are told. The first cause counts.
 func (s *Session) End(cause error) {
 	s.retire()
 	s.cancel(cause)
 }
 
-// Use counts one user more: a call, a hold, a place in a queue. A session without
-// users is idle.
+// Use adds a user: a call, a hold, or a place in a queue. A session without users is idle.
 func (s *Session) Use() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.users++
 }
 
-// Drop counts one user less.
+// Drop removes a user.
 func (s *Session) Drop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,9 +135,9 @@ func (s *Session) Drop() {
 	s.unused = time.Now()
 }
 
-// Await waits until the session lasts for d from then, and asks for keep-alives
-// meanwhile. d must be less than the session's length by more than an answer takes.
-// The error wraps driver.ErrLost if the session has ended, or that of ctx.
+// Await waits until the session will last for at least d more, and requests keep-alives meanwhile.
+// d must be less than the session's length by more than the time of an answer. The error wraps
+// driver.ErrLost if the session has ended, or that of ctx.
 func (s *Session) Await(ctx context.Context, d time.Duration) error {
 	for s.Left() < d {
 		select {
@@ -154,8 +153,8 @@ func (s *Session) Await(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// Ask has a keep-alive sent now, or soon if the last one failed. It returns a channel
-// that is closed when one was tried.
+// Ask requests a keep-alive now, or soon if the last one failed. It returns a channel that is
+// closed when one was tried.
 func (s *Session) Ask() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,7 +165,7 @@ func (s *Session) Ask() <-chan struct{} {
 	return s.tried
 }
 
-// keepAliveTried wakes those who wait for a keep-alive.
+// keepAliveTried wakes the callers that wait for a keep-alive.
 func (s *Session) keepAliveTried(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,8 +174,8 @@ func (s *Session) keepAliveTried(err error) {
 	s.tried = make(chan struct{})
 }
 
-// keep sends keep-alives until the session ends: a period after the last one, or when
-// asked. After a failure it waits for a short pause, even if it is asked.
+// keep sends keep-alives until the session ends: one period after the last one, or when Ask
+// requests it. After a failure it pauses shortly, even if one is requested.
 func (s *Session) keep() {
 	timer := time.NewTimer(time.Duration(s.period.Load()))
 	defer timer.Stop()
@@ -189,7 +188,7 @@ func (s *Session) keep() {
 		}
 		if s.idle() {
 			s.retire()
-			if s.idle() { // still, now that nobody can find it
+			if s.idle() { // check again, now that no caller can find it
 				s.cancel(errIdle)
 			}
 		}
@@ -210,8 +209,8 @@ func (s *Session) keep() {
 	}
 }
 
-// keepOnce tries one keep-alive, and waits for its answer for half a period. After that
-// the caller tries another. An answer that comes later still counts.
+// keepOnce tries one keep-alive, and waits half a period for its answer. Then the caller tries
+// another. A later answer still counts.
 func (s *Session) keepOnce() bool {
 	answered := make(chan error, 1)
 	s.life.Go(func(context.Context) {
@@ -243,7 +242,7 @@ func (s *Session) idle() bool {
 	return s.users == 0 && time.Since(s.unused) >= idleLengths*time.Duration(s.length.Load())
 }
 
-// notifyLoss has the Locker look at all leases.
+// notifyLoss makes the Locker look at all leases.
 func (s *Session) notifyLoss() {
 	for _, l := range s.all() {
 		l.notifyLoss()

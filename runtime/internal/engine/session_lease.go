@@ -10,7 +10,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// TokenBits is how far the revision of the write that took a lock is shifted left for the
+// TokenBits is by how many bits the revision of the write that took a lock is shifted left for the
 // fencing tokens of its lease. The bits below count the hand-offs of the lease.
 const TokenBits = 16
 
@@ -20,29 +20,30 @@ var (
 	errNotHeld = fmt.Errorf("%w: it is not held", driver.ErrLost)
 )
 
-// Lease is a lease on a session, which an engine embeds in its own: it lasts until
-// its own deadline, which renewals move, or its session's, whichever is earlier. When
-// its own has passed the session undoes it: nobody else frees it while the session
-// lives on for others.
+// Lease is a lease on a session, which an engine embeds in its own type. It lasts until its own
+// deadline, which renewals move, or its session's, whichever is earlier. When its own deadline has
+// passed the session undoes it, because nothing else would free it while the session lasts for
+// other leases.
 type Lease struct {
-	// Acquisition is what it was granted for, without Queue: another may have its place by now.
+	// Acquisition is the acquisition that was granted, without Queue: another one may have its
+	// place in the queue by now.
 	Acquisition driver.Acquisition
 
 	session  *Session
 	onClose  func()
 	first, n uint64 // tokens
 	until    Deadline
-	freeing  atomic.Bool // a request to free it had no answer
+	freeing  atomic.Bool // a request to free the lock had no answer
 
-	mu     sync.Mutex // guards the rest, and that until is not extended once it has passed
+	mu     sync.Mutex // guards the rest, and prevents extending until after it has passed
 	timer  *time.Timer
 	closed bool
 	onLoss func()
 }
 
-// NewLease returns a lease for a, which took the lock by the write with this revision. until is its own
-// deadline. It uses the session until Close, which the session calls when it has ended at the server.
-// Close calls onClose, if that is not nil.
+// NewLease returns a lease for a, which took the lock by the write with this revision. until is its
+// own deadline. It uses the session until Close, which the session calls when it has ended at the
+// server. Close calls onClose, if that is not nil.
 func (s *Session) NewLease(a *driver.Acquisition, revision uint64, until driver.Instant, onClose func()) *Lease {
 	l := &Lease{Acquisition: *a, session: s, onClose: onClose, first: revision << TokenBits, n: min(max(a.Tokens, 1), 1<<TokenBits)}
 	l.Acquisition.Queue = false
@@ -63,8 +64,8 @@ func (l *Lease) Deadline() driver.Instant { return Earlier(l.until.Get(), l.sess
 // Tokens implements [driver.Lease].
 func (l *Lease) Tokens() (first, n uint64) { return l.first, l.n }
 
-// Extend moves the lease's own deadline to until, if that is later. A lease that has ended is
-// not revived: the error wraps driver.ErrLost.
+// Extend moves the lease's own deadline to until, if that is later. A lease that has ended can't be
+// extended: the error wraps driver.ErrLost.
 func (l *Lease) Extend(until driver.Instant) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -82,11 +83,11 @@ func (l *Lease) NotifyLoss(onLoss func()) {
 	l.onLoss = onLoss
 }
 
-// End ends the lease, and tells nobody.
+// End ends the lease, and notifies nobody.
 func (l *Lease) End() { l.until.End() }
 
-// Lose ends the lease and has the Locker look at it: the server has said that it is
-// gone. The caller holds no lock that a method of the Backend takes.
+// Lose ends the lease, because the server has said that it is gone, and makes the Locker look at
+// it. The caller must not hold a mutex that a method of the Backend takes.
 func (l *Lease) Lose() {
 	l.until.End()
 	l.notifyLoss()
@@ -101,9 +102,9 @@ func (l *Lease) notifyLoss() {
 	}
 }
 
-// ReleaseBy is [driver.Lease.Release] by free, which reports whether the lease still had the lock,
-// and whether an attempt had no answer: then a later one may find that the lock is gone, or that
-// the session has undone it.
+// ReleaseBy is [driver.Lease.Release] by means of free, which reports whether the lease still had
+// the lock, and whether an attempt had no answer. After such an attempt a later call may find that
+// the lock is gone, or that the session has undone it.
 func (l *Lease) ReleaseBy(ctx context.Context, free func(context.Context) (had, mayHaveRun bool, err error)) error {
 	over := l.Deadline().Left() <= 0
 	if l.Closed() {
@@ -122,7 +123,7 @@ func (l *Lease) ReleaseBy(ctx context.Context, free func(context.Context) (had, 
 	l.Close()
 	l.session.DropUndo(l.Acquisition.ID)
 	switch {
-	case l.freeing.Swap(false): // an attempt of ours has freed it, or the session's undo
+	case l.freeing.Swap(false): // an attempt of this lease has freed it, or the session's undo has
 		return nil
 	case !had:
 		return errGone
@@ -169,8 +170,8 @@ func (l *Lease) Close() bool {
 	return true
 }
 
-// CloseAndUndo closes a lease that the server or the clock has ended, which nobody releases.
-// The session undoes what is left of it, or what a late attempt may yet take.
+// CloseAndUndo closes a lease that the server or the clock has ended, and that nobody releases. The
+// session undoes what is left of it at the server, and what a late attempt may still take.
 func (l *Lease) CloseAndUndo() {
 	if l.Close() {
 		l.session.AddUndo(&l.Acquisition)
@@ -184,10 +185,10 @@ func (l *Lease) Closed() bool {
 	return l.closed
 }
 
-// AddUndo has the session undo a, now and each second, until that has succeeded or DropUndo
-// was called, and for the last time when the session has ended. MayHaveRun and Queue count if any
-// call for the ID has them. It is for an undo that has failed: the Locker gives up when the lease
-// would be over by itself, but the session lives on for others.
+// AddUndo makes the session undo a, now and each second, until that has succeeded or DropUndo was
+// called, and for the last time when the session has ended. MayHaveRun and Queue count if they are
+// set in any call for the ID. AddUndo is for an undo that has failed. The Locker gives up when the
+// lease would be over by itself, but the session lasts for other leases.
 func (s *Session) AddUndo(a *driver.Acquisition) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -202,7 +203,8 @@ func (s *Session) AddUndo(a *driver.Acquisition) {
 	}
 }
 
-// DropUndo ends the undo of the acquisition with this ID, which has nothing in the session any more.
+// DropUndo ends the undo of the acquisition with this ID, which has nothing in the session any
+// more.
 func (s *Session) DropUndo(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -216,8 +218,8 @@ func (s *Session) HasUndo() bool {
 	return len(s.pending) > 0
 }
 
-// runUndos tries the pending undos until none is left. It tries each once more when the session
-// has ended: the server has forgotten its locks then, and the engine is to forget them too.
+// runUndos tries the pending undos until none is left. It tries each once more when the session has
+// ended. By then the server has forgotten the session's locks, and the engine must forget them too.
 func (s *Session) runUndos(ctx context.Context) {
 	for wait := time.Duration(0); ; {
 		ended := !Pause(s.ctx, wait)
@@ -236,13 +238,13 @@ func (s *Session) runUndos(ctx context.Context) {
 	}
 }
 
-// nextUndo returns one of the pending undos. If there is none it returns nil, and AddUndo has
-// to start another goroutine.
+// nextUndo returns one of the pending undos. If there is none it returns nil; then AddUndo must
+// start another goroutine.
 func (s *Session) nextUndo() *driver.Acquisition {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range s.pending {
-		return a // any of them: one that fails for long must not delay the others
+		return a // any of them, so that one that fails for long does not delay the others
 	}
 	s.retrying = false
 	return nil

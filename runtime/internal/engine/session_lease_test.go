@@ -98,8 +98,9 @@ func TestPendingUndo(t *testing.T) {
 	})
 }
 
-// G4, G5: a release that finds the lock gone has been done by itself only if an attempt before had
-// no answer. One of a lease that is over frees what is left, and says so.
+// G4, G5: if a release finds no lock, it succeeds only if an earlier attempt had no answer, and so
+// may have freed it. The release of a lease that is over frees what is left at the server, and
+// returns ErrLost.
 func TestReleaseBy(t *testing.T) {
 	withServer(t, func(t *testing.T, s *server) {
 		one, calls := s.get("a"), 0
@@ -128,13 +129,13 @@ func TestReleaseBy(t *testing.T) {
 
 		undone := take("p:6")
 		require.ErrorIs(t, release(undone, true, true, errAway), errAway)
-		undone.Close() // as the session does that has undone it
+		undone.Close() // as the session does after it has undone the acquisition
 		require.NoError(t, release(undone, true, false, nil))
 		require.ErrorIs(t, release(undone, true, false, nil), driver.ErrLost, "it was released already")
 
 		leaving := take("p:7")
 		require.ErrorIs(t, release(leaving, true, true, errAway), errAway)
-		leaving.End() // as the session does that undoes it
+		leaving.End() // as the session does before it undoes the acquisition
 		require.NoError(t, release(leaving, false, false, nil))
 
 		refused := take("p:4")

@@ -20,7 +20,7 @@ const (
 	period = length / 3
 )
 
-// server is an engine's server, and what it answers.
+// server is an engine's server with scripted answers.
 type server struct {
 	t        *testing.T
 	life     *engine.Life
@@ -28,9 +28,9 @@ type server struct {
 
 	mu     sync.Mutex
 	opened []string
-	kept   []time.Duration // when, since begin
+	kept   []time.Duration // the times of the keep-alives, since begin
 	undone []driver.Acquisition
-	tried  int // undos
+	tried  int // the undos that were tried
 	ended  []string
 	begin  time.Time
 
@@ -77,21 +77,21 @@ func withServer(t *testing.T, test func(t *testing.T, s *server)) {
 	})
 }
 
-// set changes what the server does.
+// set changes how the server behaves.
 func (s *server) set(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change()
 }
 
-// saw returns what is at p, in s.
+// saw returns a copy of what p points to, a field of s.
 func saw[T any](s *server, p *[]T) []T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(*p)
 }
 
-// undos returns how many were tried since the last call.
+// undos returns how many undos were tried since the last call.
 func (s *server) undos() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,7 +150,7 @@ func (s *session) Destroy(ctx context.Context) error {
 	return end(ctx)
 }
 
-// pass lets d pass, and what is due then happen.
+// pass lets d pass, and waits until what is due then has happened.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()

@@ -7,10 +7,11 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// SingleFlight is a question to an engine that concurrent callers share. Its zero value is ready.
+// SingleFlight is a request to an engine whose answer concurrent callers share. Its zero value is
+// ready for use.
 type SingleFlight struct {
 	mu   sync.Mutex
-	call *flightCall // under way, or nil
+	call *flightCall // the call that is under way, or nil
 }
 
 type flightCall struct {
@@ -18,9 +19,9 @@ type flightCall struct {
 	err  error
 }
 
-// Do waits for the question that is under way, or asks one by ask in a goroutine of life, and
-// returns its error. If the engine does not answer, each of many callers waits for one question
-// only, or until ctx ends.
+// Do waits for the call of ask that is under way, or starts one in a goroutine of life, and returns
+// its error. If the engine does not answer, each of many callers waits for one call only, or until
+// ctx ends.
 func (s *SingleFlight) Do(ctx context.Context, life *Life, ask func(ctx context.Context) error) error {
 	call := s.begin(life, ask)
 	if call == nil {
@@ -31,13 +32,13 @@ func (s *SingleFlight) Do(ctx context.Context, life *Life, ask func(ctx context.
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if call.err != nil && life.Context().Err() != nil { // the end of life cancelled the question
+	if call.err != nil && life.Context().Err() != nil { // the end of life cancelled the call
 		return driver.ErrClosed
 	}
 	return call.err
 }
 
-// begin returns the call that is under way from now on, or nil if life has ended.
+// begin starts a call and returns it, or returns nil if life has ended.
 func (s *SingleFlight) begin(life *Life, ask func(ctx context.Context) error) *flightCall {
 	s.mu.Lock()
 	defer s.mu.Unlock()

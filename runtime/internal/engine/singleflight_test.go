@@ -13,7 +13,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// Who asks while a question is under way shares its answer, and waits no longer than its own context.
+// A call that comes while a request is under way shares its answer, and waits no longer than its
+// own context lasts.
 func TestSingleFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s engine.SingleFlight

@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// errURL quotes nothing of the URL, which may hold a password.
+// errURL does not quote the URL, which may hold a password.
 var errURL = errors.New("it can't be read; write %2F, %3F, %23, %25 and %40 for /, ?, #, % and @ in a user, a password or a path")
 
-// ParseURL is [url.Parse] with an error that has no part of a password. A password that is not
-// encoded can end the host, so that an @ follows it: that is an error too. So is a URL without //:
-// its host would count as a path, and the lock be taken at the default server.
+// ParseURL is [url.Parse] with an error that shows no part of a password. If a password that is not
+// encoded ends the host, an @ follows the host: that is an error too. So is a URL without //: its
+// host would count as a path, and locks would be taken at the default server.
 func ParseURL(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -29,8 +29,9 @@ func ParseURL(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// ParseServers is ParseURL for scheme://user:password@host:port,host/path: [url.Parse] accepts one
-// host only. It returns the servers, with this port where they have none, and the rest of the URL.
+// ParseServers is ParseURL for scheme://user:password@host:port,host/path. [url.Parse] accepts only
+// one host. ParseServers returns the servers, with this port if they have none, and the rest of the
+// URL.
 func ParseServers(text, port string) (rest *url.URL, servers []string, err error) {
 	scheme, behind, ok := strings.Cut(text, "://")
 	if !ok || strings.ContainsAny(scheme, ":@/") {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// No error has a part of a password, and a password that is not encoded is an error.
+// No error shows a part of a password, and a password that is not encoded is an error.
 func TestParseURLQuotesNoPassword(t *testing.T) {
 	for _, text := range []string{
 		"redis://bob:SECRET/x@h:1", "redis://bob:SECRET#x@h:1", "redis://bob:SECRET?x@h:1", "redis://bob:SE%zzCRET@h:1",

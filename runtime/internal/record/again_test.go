@@ -16,10 +16,11 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
-// Of those that leave at the same time, who was too late tries again one at a time for each
-// process; who comes meanwhile gives way. So a release does not last as long as a brief lease.
+// If many releases come at the same time, those whose write lost try again, one at a time in each
+// process, and acquires that come meanwhile let them go first. So no release takes as long as a
+// short lease lasts.
 func TestManyLeaveAtOnce(t *testing.T) {
-	for _, others := range []int{0, 1001} { // so many that what was seen of the key is forgotten
+	for _, others := range []int{0, 1001} { // with 1001 other keys, what was seen of the key is forgotten
 		synctest.Test(t, func(t *testing.T) { leaveAtOnce(t, others) })
 	}
 }
@@ -65,27 +66,27 @@ func leaveAtOnce(t *testing.T, others int) {
 	}
 	leaving.Wait()
 	t.Logf("%v, %d requests", time.Since(begin), d.sent.Load()-sent)
-	require.Less(t, time.Since(begin), 2*processes*each*time.Millisecond) // the engine is a millisecond away
+	require.Less(t, time.Since(begin), 2*processes*each*time.Millisecond) // the engine answers after a millisecond
 	require.Less(t, d.sent.Load()-sent, int64(processes*processes*each*2))
 	cancel()
 	coming.Wait()
 }
 
-// stuck gives no answer to what gives up from until on, before goOn is closed.
+// stuck is busy, but from until on it does not answer the undos before goOn is closed.
 type stuck struct {
 	*busy
 	goOn chan struct{}
 }
 
 func (s *stuck) Swap(ctx context.Context, w record.Write) (record.Answer, error) {
-	if strings.Contains(w.Value, `"id":"a:0"`) && !time.Now().Before(s.until) { // whose release leaves it out
+	if strings.Contains(w.Value, `"id":"a:0"`) && !time.Now().Before(s.until) { // a release removes this ID; the undos do not
 		<-s.goOn
 	}
 	return s.busy.Swap(ctx, w)
 }
 
-// A release does not stand in line behind what gives up.
-func TestReleaseBesideManyUndos(t *testing.T) {
+// A release does not queue behind undos.
+func TestReleaseDuringManyUndos(t *testing.T) {
 	const many = 32
 	synctest.Test(t, func(t *testing.T) {
 		b := &stuck{&busy{server: newHeld(false).server}, make(chan struct{})}
@@ -102,7 +103,7 @@ func TestReleaseBesideManyUndos(t *testing.T) {
 			require.ErrorAs(t, err, new(*driver.HeldError))
 		}
 		begin := time.Now()
-		b.until, b.goOn = begin.Add(10*time.Millisecond), make(chan struct{}) // each first write comes too late
+		b.until, b.goOn = begin.Add(10*time.Millisecond), make(chan struct{}) // the first write of each comes too late
 		for _, a := range given {
 			undone.Go(func() { require.NoError(t, l.Undo(t.Context(), a)) })
 		}

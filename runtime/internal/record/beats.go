@@ -11,23 +11,23 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// maxBeats bounds the keys whose beats are remembered. If one is forgotten and its holder has died,
-// waiters wait for another whole lease.
+// maxBeats bounds the keys whose beats are remembered. If a key is forgotten and its holder has
+// died, waiters wait for another whole lease.
 const maxBeats = 100_000
 
-// beat stands for the end of a lease at an engine without a clock: a mark that changes whenever
-// the lease is renewed, and the lease's length. Each process counts the length by its own
-// monotonic clock from when it first saw the mark. That is after the mark was written, so no
-// process takes a lease for over before its holder does. A process that comes to a key whose
-// holder has died waits for a whole lease. (client-go's leader election judges leases so.)
+// beat stands for the end of a lease at an engine without a clock: a mark that changes whenever the
+// lease is renewed, and the lease's length. Each process counts the length by its own monotonic
+// clock from when it first saw the mark. That is after the mark was written, so no process
+// considers a lease over before its holder does. A process that comes to a key whose holder has
+// died waits for a whole lease. (client-go's leader election judges leases in the same way.)
 type beat struct {
 	Mark  string `json:"mark,omitempty"`
 	Lasts int64  `json:"lasts,omitempty"` // µs
 }
 
-// ResolveRevision puts tokens into the value of a new record at an engine without a clock:
-// they come from the revision of the record's first write. Later tokens count on from these,
-// and stay below those of its last revision: a lease takes a write, and 2^16 tokens at most.
+// ResolveRevision puts tokens into the value of a new record at an engine without a clock. They
+// come from the revision of the record's first write. Later tokens count on from these, and stay
+// below those of its last revision: each lease needs a write, and has at most 2^16 tokens.
 func ResolveRevision(value string, revision uint64) string {
 	if !strings.Contains(value, `"@`) {
 		return value
@@ -55,8 +55,9 @@ func (s *State) withBeats(version string) string {
 	return encode(version, &stored)
 }
 
-// resolveBeatsLocked sets the instants of s, which is at key now, from its beats, by the clock of this
-// process. own is "", or the version of a write of this process, sent after now: its marks count from now.
+// resolveBeatsLocked sets the instants of s, which is at key now, from its beats, by the clock of
+// this process. own is "", or the version of a write of this process that was sent after now; its
+// marks count from now.
 func (l *Locks) resolveBeatsLocked(key string, s *State, own string, now Time) {
 	before, after := l.beats[key], beats{}
 	s.eachEnd(func(until *Time, b *beat) {
@@ -65,7 +66,7 @@ func (l *Locks) resolveBeatsLocked(key string, s *State, own string, now Time) {
 		}
 		first, known := before[b.Mark]
 		if own != "" && strings.HasPrefix(b.Mark, own) {
-			first = now // even if another goroutine here has seen it before the answer came
+			first = now // even if another goroutine here saw it before the answer came
 		} else if !known {
 			first = l.localTime()
 		}
@@ -81,11 +82,13 @@ func (l *Locks) resolveBeatsLocked(key string, s *State, own string, now Time) {
 	l.beats[key] = after
 }
 
-// recheckAfter is when to look again at a record that must be kept for longer, or could not be removed.
+// recheckAfter is when to look again at a record that must be kept for longer, or could not be
+// removed.
 const recheckAfter = 10 * time.Minute
 
-// removeLater removes the record of key, which nobody uses, after this time. Each record has one goroutine
-// at most. They do not pile up while the engine is away, because no record is written then.
+// removeLater removes the record of key, which nobody uses, after this time. Each record has at
+// most one goroutine. Goroutines do not pile up while the engine is away, because no record is
+// written then.
 func (l *Locks) removeLater(key string, after time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -96,13 +99,13 @@ func (l *Locks) removeLater(key string, after time.Duration) {
 		if !engine.Pause(ctx, min(after, recheckAfter)) {
 			return
 		}
-		leave, err := l.removals.Enter(ctx, "") // one at a time: an engine may refuse many from one client
+		leave, err := l.removals.Enter(ctx, "") // one at a time: an engine may refuse many requests of one client
 		if err != nil {
 			return
 		}
 		defer leave()
 		l.mu.Lock()
-		delete(l.removing, key) // the next that leaves the record unused calls removeLater again
+		delete(l.removing, key) // the next call that leaves the record unused calls removeLater again
 		l.mu.Unlock()
 		l.removeUnused(ctx, key)
 	})

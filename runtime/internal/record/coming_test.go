@@ -16,11 +16,12 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
-// distant is a millisecond away, and counts what is sent to it. One request hangs.
+// distant is an engine that answers after a millisecond, and counts the requests. One request
+// hangs.
 type distant struct {
 	*server
 	sent  atomic.Int64
-	hangs string // the ID that is in it
+	hangs string // the ID of the acquisition whose request hangs
 }
 
 func (d *distant) Swap(ctx context.Context, w record.Write) (record.Answer, error) {
@@ -39,7 +40,7 @@ func waiting(id string) *driver.Acquisition {
 	return a
 }
 
-// Those of a process who come to a key at once cost one write each.
+// Acquires of one process that come to a key at once cost one write each.
 func TestManyComeAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &distant{server: newHeld(false).server}
@@ -53,7 +54,8 @@ func TestManyComeAtOnce(t *testing.T) {
 	})
 }
 
-// Whose time is over before its turn to come has waited for the lock: the engine was there.
+// An acquire may have no time left before its turn to write. Its error says that the lock is held,
+// because the engine answered the others.
 func TestManyComeAndFewInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := record.New(&distant{server: newHeld(false).server})
@@ -73,10 +75,11 @@ func TestManyComeAndFewInTime(t *testing.T) {
 	})
 }
 
-// reached is a millisecond away. It is sent nothing, and gives no answer, once the context has ended.
+// reached is an engine that answers after a millisecond. Once the context has ended, a request is
+// not sent, or has no answer.
 type reached struct {
 	*server
-	sends time.Duration // how long it takes until what it is asked for leaves
+	sends time.Duration // how long it takes until a request is sent
 }
 
 func (r *reached) Swap(ctx context.Context, w record.Write) (record.Answer, error) {
@@ -95,7 +98,8 @@ func (r *reached) Swap(ctx context.Context, w record.Write) (record.Answer, erro
 	}
 }
 
-// Nor does one whose time ends as it asks take from the others what is known.
+// A call whose time ends during its request does not hide from the other calls what is known of the
+// lock.
 func TestManyComeAndSomeHaveNoAnswer(t *testing.T) {
 	for _, sends := range []time.Duration{300 * time.Microsecond, 600 * time.Microsecond} {
 		synctest.Test(t, func(t *testing.T) {
@@ -121,8 +125,8 @@ func TestManyComeAndSomeHaveNoAnswer(t *testing.T) {
 	}
 }
 
-// A call that has no answer holds up those that come after it until they give up, and nobody
-// who is in the queue.
+// A request without an answer delays the calls that come after it until they give up. It does not
+// delay calls that are in the queue.
 func TestOneComesAndHasNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &distant{server: newHeld(false).server, hangs: "a:3"}
@@ -141,7 +145,7 @@ func TestOneComesAndHasNoAnswer(t *testing.T) {
 		defer stop()
 		_, err = l.Acquire(soon, waiting("a:4"))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		_, err = l.Acquire(t.Context(), acquisition("k", "a:5")) // which would not wait
+		_, err = l.Acquire(t.Context(), acquisition("k", "a:5")) // this call would not wait
 		require.ErrorAs(t, err, new(*driver.HeldError))
 		token, _ := first.Tokens()
 		require.NoError(t, first.Release(t.Context(), token))
@@ -150,7 +154,7 @@ func TestOneComesAndHasNoAnswer(t *testing.T) {
 	})
 }
 
-// But not where there is room for it: then nobody excludes it.
+// If there is room for the call, its error does not say that the lock is held: nobody excludes it.
 func TestManyComeWhereThereIsRoom(t *testing.T) {
 	for _, mode := range []driver.Mode{{Kind: driver.Permits, Weight: 1, Permits: 100}, {Kind: driver.Read}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -178,8 +182,8 @@ func TestManyComeWhereThereIsRoom(t *testing.T) {
 	}
 }
 
-// Who loses to others that write until its time is over has waited for the lock, also if its last
-// write has no answer by then. But not where the engine has been silent for longer.
+// A call whose writes lose to others until its time is over gets the error that the lock is held,
+// even if its last write had no answer yet. If the engine has been silent for longer, it does not.
 func TestOthersAreFasterUntilTheEnd(t *testing.T) {
 	for _, silent := range []time.Duration{0, 100 * time.Millisecond, 10 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
@@ -206,16 +210,17 @@ func TestOthersAreFasterUntilTheEnd(t *testing.T) {
 	}
 }
 
-// busy is about a millisecond away, and others write to it before each write of ours arrives.
+// busy is an engine that answers after about a millisecond. Other clients write before each of our
+// writes arrives.
 type busy struct {
 	*server
-	until    time.Time // if it is not zero: then no others write any more
-	silentAt time.Time // if it is not zero
+	until    time.Time // unless zero, others stop writing then
+	silentAt time.Time // unless zero, the engine is silent from then on
 	n        atomic.Int64
 }
 
 func (b *busy) Swap(ctx context.Context, w record.Write) (record.Answer, error) {
-	time.Sleep(time.Millisecond/2 + rand.N(time.Millisecond)) // else the same of two would always be first
+	time.Sleep(time.Millisecond/2 + rand.N(time.Millisecond)) // otherwise the same one of two calls would always be first
 	if !b.silentAt.IsZero() && time.Now().After(b.silentAt) {
 		<-ctx.Done()
 		return record.Answer{MayHaveRun: true}, fmt.Errorf("no answer: %w", ctx.Err())

@@ -12,8 +12,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
-// A completion whose first attempt had no answer says so only where its tick is recorded.
-// A release is done wherever the lease is over.
+// A Complete whose first attempt had no answer succeeds only if its tick is recorded. A Release
+// succeeds once the lease is over.
 func TestCompletionWithoutAnswer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		meanwhile func(h *held)
@@ -43,8 +43,8 @@ func TestCompletionWithoutAnswer(t *testing.T) {
 	}
 }
 
-// repeated runs a tick at h. The release has no answer; then it is tried again, and
-// repeated returns how that ended. Where it was no error the tick must be completed.
+// repeated runs a tick at h. Its release has no answer, and is tried again; repeated returns the
+// result of that. If the result is nil, the tick must be completed.
 func repeated(t *testing.T, h *held, completes bool, meanwhile func(*held)) error {
 	l := record.New(h)
 	if h.clockless {

@@ -11,12 +11,12 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// Time is an instant on the engine's clock, in µs since 1970. A negative Time is relative: so
+// Time is an instant on the engine's clock, in µs since 1970. A negative Time is relative: that
 // many µs after the write that stores it. It is encoded as a number, and a relative one as the
 // placeholder "+<µs>", which the engine replaces by the instant.
 type Time int64
 
-// After returns the time so many µs after the write that stores it.
+// After returns the time that many µs after the write that stores it.
 func After(micros int64) Time { return Time(-micros) }
 
 // MarshalJSON implements [json.Marshaler].
@@ -31,7 +31,8 @@ func (t Time) MarshalJSON() ([]byte, error) {
 type Token uint64
 
 // fromClock + n stands for a token that the engine computes when it writes the value: n more than
-// its clock gives, see [driver.TokensPerMicrosecond]. It is encoded as the placeholder "@<n>".
+// the token of its clock, see [driver.TokensPerMicrosecond]. It is encoded as the placeholder
+// "@<n>".
 const fromClock = Token(1) << 62
 
 // MarshalJSON implements [json.Marshaler].
@@ -43,7 +44,7 @@ func (t Token) MarshalJSON() ([]byte, error) {
 }
 
 // Text is a string that a user has chosen. It is encoded with "=" before it and without quotation
-// marks, so that no part of it is taken for a placeholder.
+// marks, so that no part of it can be mistaken for a placeholder.
 type Text string
 
 var (
@@ -64,8 +65,8 @@ func (t *Text) UnmarshalJSON(value []byte) error {
 
 var placeholders = regexp.MustCompile(`"([+@])(\d+)"`)
 
-// Resolve puts the engine's time into a value, for an engine that knows its time when it
-// writes. redislock's swap.lua does the same.
+// Resolve replaces the placeholders in a value, for an engine that knows its time when it writes.
+// redislock's swap.lua does the same.
 func Resolve(value string, now Time) string {
 	return replacePlaceholders(value, func(sign byte, n uint64) uint64 {
 		if sign == '+' {
@@ -75,7 +76,7 @@ func Resolve(value string, now Time) string {
 	})
 }
 
-// replacePlaceholders replaces each placeholder, a sign and n, by what by returns for it.
+// replacePlaceholders replaces each placeholder, a sign and n, by the result of by.
 func replacePlaceholders(value string, by func(sign byte, n uint64) uint64) string {
 	return placeholders.ReplaceAllStringFunc(value, func(text string) string {
 		n, _ := strconv.ParseUint(text[2:len(text)-1], 10, 64)
@@ -83,27 +84,27 @@ func replacePlaceholders(value string, by func(sign byte, n uint64) uint64) stri
 	})
 }
 
-// A value is the version, a space and the state. Each write has a version of its own, so
-// that a late write finds another version than it expects.
+// A value is the version, a space and the state. Each write has its own version, so that a late
+// write finds another version than it expects.
 
 func encode(version string, s *State) string {
-	text, _ := json.Marshal(s) // a State has nothing that can't be encoded
+	text, _ := json.Marshal(s) // a State can always be encoded
 	return version + " " + string(text)
 }
 
-// Version returns the version of a value: "" if there is none.
+// Version returns the version of a value, or "" if there is none.
 func Version(value string) string {
 	version, _, _ := strings.Cut(value, " ")
 	return version
 }
 
-// Idle reports whether a value is a record in which nobody is inside or waits, and no register.
+// Idle reports whether a value is a record without holders, waiters or a register.
 func Idle(value string) bool {
 	_, s, err := decode(value)
 	return err == nil && len(s.In)+len(s.Queue) == 0 && s.Value == ""
 }
 
-// decode reads a value. An empty one is no record.
+// decode reads a value. An empty value means that there is no record.
 func decode(value string) (version string, s State, err error) {
 	if value == "" {
 		return "", State{}, nil

@@ -28,8 +28,8 @@ func (s *away) Swap(_ context.Context, w Write) (Answer, error) {
 	return Answer{Value: s.value, Now: 1000}, nil
 }
 
-// A lease that is being released is not told any more who wants it, though the engine is away
-// until it is over.
+// A lease that is being released gets no more notices of Wanted, even if the engine is away until
+// the lease is over.
 func TestReleaseForgetsTheLease(t *testing.T) {
 	s := &away{}
 	l := New(s)

@@ -13,7 +13,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
-// slow answers late what it did at once, to writes alone.
+// slow is an engine that executes each write at once, and answers it late.
 type slow struct {
 	*server
 	late atomic.Bool
@@ -27,8 +27,8 @@ func (s *slow) Swap(_ context.Context, w record.Write) (record.Answer, error) {
 	return a, nil
 }
 
-// A lease counts from before it was asked for, though another goroutine of the process
-// saw it at the engine before that answered.
+// A lease counts from before its request was sent, even if another goroutine of the process saw the
+// lease at the engine before the answer came.
 func TestSeenBeforeTheAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, life := &slow{server: newHeld(true).server}, engine.NewLife()

@@ -15,15 +15,15 @@ const Client = "lockgen"
 
 var recordPrefix = regexp.MustCompile(`^[0-9a-f]{16} \{`)
 
-// IsRecord reports whether a value that begins like this may be a record.
+// IsRecord reports whether a value with this beginning may be a record.
 func IsRecord(value string) bool { return recordPrefix.MatchString(value) }
 
-// Empty is a record in which nobody is yet.
+// Empty is a record that has no party yet.
 const Empty = "0000000000000000 {}"
 
-// Describe returns who holds the lock of the record in value, which is at key. now is the time
-// of the engine's clock; without a clock a lease counts from when l first saw its beat. A value
-// that is no record is an error.
+// Describe returns the holders of the lock whose record, at key, is value. now is the time of the
+// engine's clock. At an engine without a clock a lease counts from when l first saw its beat. A
+// value that is not a record is an error.
 func (l *Locks) Describe(key, value string, now Time) (*driver.LockInfo, error) {
 	_, s, err := decode(value)
 	if err != nil {
@@ -60,8 +60,9 @@ func (l *Locks) Describe(key, value string, now Time) (*driver.LockInfo, error) 
 	return info, nil
 }
 
-// ClockOf returns when a lease with this first token was granted, by an engine whose clock
-// the token comes from and has the time now. It is zero if the token can't be of its clock.
+// ClockOf returns when a lease with this first token was granted, at an engine whose tokens come
+// from its clock and whose time is now. It returns the zero time if the token can't come from that
+// clock.
 func ClockOf(token uint64, now Time) time.Time {
 	at := int64(token / driver.TokensPerMicrosecond)
 	if token == 0 || at > int64(now)+time.Minute.Microseconds() {
@@ -82,8 +83,8 @@ func kindOf(name string) driver.Kind {
 	return 0
 }
 
-// Break takes out the holder with this ID, in whatever process, and lets in the waiters whose
-// turn it then is: see [driver.Inspector].
+// Break removes the holder with this ID, in whatever process, and lets in the waiters whose turn it
+// then is: see [driver.Inspector].
 func (l *Locks) Break(ctx context.Context, key, id string) error {
 	_, _, err := l.update(ctx, Write{Key: key}, func(s *State, now Time) (bool, error) {
 		if s.holder(id) == nil {
@@ -95,21 +96,22 @@ func (l *Locks) Break(ctx context.Context, key, id string) error {
 	return err
 }
 
-// What may be at a key, or is asked for, in errors.
+// The names, in errors, of what is at a key or what a caller asked for.
 const (
 	Mutex = "a mutex"
 	other = "another kind of lock"
 )
 
-// Beside returns the error for a caller that asks for one kind of lock where something else is.
+// Beside returns the error for a caller that asks for one kind of lock at a key that something else
+// uses.
 func Beside(is, asked string) error {
 	return fmt.Errorf("%w: %s is at the key, and %s was asked for", driver.ErrConflict, is, asked)
 }
 
-// InsteadOf is Beside for a caller that asks for a lock that is no mutex.
+// InsteadOf is Beside for a caller that asks for a lock other than a mutex.
 func InsteadOf(is string) error { return Beside(is, other) }
 
-// Noun says what the record in value is: "a fair lock". It is "" if value is no record.
+// Noun names the record in value: "a fair lock". It returns "" if value is not a record.
 func Noun(value string) string {
 	_, s, err := decode(Resolve(value, 0))
 	switch {
@@ -130,5 +132,5 @@ var nouns = map[string]string{
 	kindPermits: "a semaphore", kindCondition: "a condition", kindOnce: "a job that runs once",
 }
 
-// noun says what a lock of this kind is.
+// noun names a lock of this kind.
 func noun(kind string) string { return cmp.Or(nouns[kind], other) }

@@ -12,9 +12,9 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
-// Whoever describes a record again and again, at an engine without a clock, hears of each
-// renewal, and of a lease and a place in the queue that are not renewed any more.
-func TestDescribeHearsBeats(t *testing.T) {
+// At an engine without a clock, a process that describes a record again and again notices each
+// renewal. It also notices when a lease and a place in the queue are no longer renewed.
+func TestDescribeNoticesBeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, life := newHeld(true), engine.NewLife()
 		life.Attach()

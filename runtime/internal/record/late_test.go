@@ -17,12 +17,12 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
-// held holds back requests.
+// held is an engine that holds back requests.
 type held struct {
 	*server
 	holds bool
 	late  []record.Write
-	away  atomic.Bool // it refuses all
+	away  atomic.Bool // refuse all requests
 }
 
 func (h *held) Swap(_ context.Context, w record.Write) (record.Answer, error) {
@@ -46,8 +46,8 @@ func acquisition(key, id string) *driver.Acquisition {
 	return &driver.Acquisition{Key: key, ID: id, TTL: time.Second, Tokens: 1, Mode: driver.Mode{Kind: driver.Fair}}
 }
 
-// An attempt that arrives after its undo, or after the release of what another attempt
-// took, takes nothing, though nothing is at the key any more.
+// An attempt that arrives after its undo, or after the release of what another attempt took, takes
+// nothing, even if nothing is at the key any more.
 func TestLateAttempts(t *testing.T) {
 	h := newHeld(false)
 	lateAttempts(t, h, record.New(h))
@@ -95,8 +95,9 @@ func lateAttempts(t *testing.T, h *held, l *record.Locks) {
 	require.ErrorIs(t, lease.Release(t.Context(), first), driver.ErrLost)
 }
 
-// A call that its waiter does not hear, or gives up beside, goes to the next.
-func TestUnheardCallsGoOn(t *testing.T) {
+// A signal that its waiter does not see, or that comes while the waiter gives up, goes to the next
+// waiter.
+func TestUnseenSignalsGoOn(t *testing.T) {
 	h := newHeld(false)
 	l := record.New(h)
 	wait := func(id string) *driver.Acquisition {
@@ -121,7 +122,7 @@ func TestUnheardCallsGoOn(t *testing.T) {
 	require.True(t, called(third))
 }
 
-func TestCallsOfTheDeadGoOn(t *testing.T) {
+func TestSignalsOfDeadWaitersGoOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHeld(false)
 		l := record.New(h)
@@ -134,14 +135,14 @@ func TestCallsOfTheDeadGoOn(t *testing.T) {
 		caller := acquisition("k", "c:2")
 		caller.Mode.Kind = driver.Condition
 		require.NoError(t, l.Methods().Call(t.Context(), caller, 1))
-		time.Sleep(600 * time.Millisecond) // virtual: it has not heard
+		time.Sleep(600 * time.Millisecond) // virtual: the waiter has not seen its signal
 		_, err := l.Acquire(t.Context(), live)
 		require.NoError(t, err)
 	})
 }
 
-// Each renewal extends the lease, also the second after which nobody else has changed the
-// record: what is left by the state that was seen last is more than is left.
+// Each renewal extends the lease, also the second one after which nobody else has changed the
+// record. In the state that was seen last, more of the lease is left than really is.
 func TestEachRenewalExtends(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHeld(false)
@@ -160,15 +161,15 @@ func TestEachRenewalExtends(t *testing.T) {
 	})
 }
 
-// Who hangs while it is called hears of it later: its call, which it had not heard in time, is
-// not lost though nobody else waited for it.
-func TestCallIsHeardLate(t *testing.T) {
+// A waiter that hangs when it is signalled sees the signal later. The signal is not lost if nobody
+// else waits, although the waiter did not see it in time.
+func TestSignalIsSeenLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHeld(false)
 		l := record.New(h)
 		a := acquisitionOf(driver.Condition, "k", "a:1")
 		_, err := l.Acquire(t.Context(), a)
-		require.Error(t, err, "it waits")
+		require.Error(t, err, "the acquisition waits")
 		require.NoError(t, l.Methods().Call(t.Context(), acquisitionOf(driver.Condition, "k", "b:1"), 1))
 		time.Sleep(time.Second)
 		lease, err := l.Acquire(t.Context(), a)
@@ -179,9 +180,9 @@ func TestCallIsHeardLate(t *testing.T) {
 	})
 }
 
-// Who hears late that it was let in has not lost the lock before it begins: its brief lease is
-// extended, unless most of it is left.
-func TestGrantIsHeardLate(t *testing.T) {
+// A waiter that learns late that it was let in has not lost the lock before it begins: its short
+// lease is extended, unless most of it is left.
+func TestGrantIsSeenLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHeld(false)
 		l := record.New(h)
@@ -191,7 +192,7 @@ func TestGrantIsHeardLate(t *testing.T) {
 			waiter := acquisition("k", "b:1")
 			waiter.Queue = true
 			_, err = l.Acquire(t.Context(), waiter)
-			require.Error(t, err, "it waits")
+			require.Error(t, err, "the acquisition waits")
 			require.NoError(t, first.Release(t.Context(), 0))
 			time.Sleep(late)
 			writes := h.values["k"].text
@@ -210,8 +211,8 @@ func acquisitionOf(kind driver.Kind, key, id string) *driver.Acquisition {
 	return a
 }
 
-// A release that finds the lease over says so, and a renewal that arrives after it does not
-// bring the lease back.
+// A release that finds the lease over returns ErrLost, and a renewal that arrives after it does not
+// revive the lease.
 func TestRenewalAfterTheRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHeld(false)
@@ -229,8 +230,8 @@ func TestRenewalAfterTheRelease(t *testing.T) {
 	})
 }
 
-// An attempt that arrives after its lease was found to be lost takes nothing, also if the
-// engine has no value any more.
+// An attempt that arrives after its lease was found to be lost takes nothing, even if the engine
+// has no value any more.
 func TestAttemptAfterALostLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHeld(false)
@@ -242,7 +243,7 @@ func TestAttemptAfterALostLease(t *testing.T) {
 		lease, err := record.New(h).Acquire(t.Context(), a)
 		require.NoError(t, err)
 		first, _ := lease.Tokens()
-		time.Sleep(10 * time.Second) // virtual: its value is gone
+		time.Sleep(10 * time.Second) // virtual: the value is gone
 		require.ErrorIs(t, lease.Release(t.Context(), first), driver.ErrLost)
 		h.deliver()
 		_, err = record.New(h).Acquire(t.Context(), acquisition("k", "b:1"))
@@ -250,8 +251,8 @@ func TestAttemptAfterALostLease(t *testing.T) {
 	})
 }
 
-// Who reads after a writer left its side has the token that this used last, of all that were
-// reserved for it.
+// A reader that comes after a writer has become a reader has the last token that the writer used,
+// not the last that was reserved for it.
 func TestTokenOfAReaderAfterADowngrade(t *testing.T) {
 	l := record.New(newHeld(false))
 	a := acquisitionOf(driver.Write, "k", "a:1")
@@ -267,9 +268,9 @@ func TestTokenOfAReaderAfterADowngrade(t *testing.T) {
 	require.Equal(t, first+3, token)
 }
 
-// A record that is kept for late attempts is removed by the process that left it: also one of
-// more keys than that remembers, and where the engine was away meanwhile. However often its key
-// is used by then, that takes one goroutine.
+// A record that is kept for late attempts is removed by the process that left it, even if the
+// process has more keys than it remembers, or the engine was away meanwhile. However often the key
+// is used until then, one goroutine does this.
 func TestKeptRecordsAreRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, life := newHeld(true), engine.NewLife()
@@ -315,10 +316,10 @@ func TestKeptRecordsAreRemoved(t *testing.T) {
 	})
 }
 
-// refuses is a clockless engine at which something else comes to the keys.
+// refuses is a clockless engine that refuses requests once with is set.
 type refuses struct {
 	*held
-	with  atomic.Pointer[error] // nil: as yet nothing has
+	with  atomic.Pointer[error] // the error of each request; nil: none is refused
 	asked atomic.Int64
 }
 
@@ -330,14 +331,14 @@ func (r *refuses) Swap(ctx context.Context, w record.Write) (record.Answer, erro
 	return r.held.Swap(ctx, w)
 }
 
-// A record that can't be removed is tried again each ten minutes, about, until it can, and not at all
-// where it is one no more.
+// If a record can't be removed, that is tried again about every ten minutes until it succeeds. If
+// the value is no longer a record, it is not tried again.
 func TestKeptRecordsThatCannotBeRemoved(t *testing.T) {
 	const week = 7 * 24 * time.Hour
 	tries := int64(week / (10 * time.Minute))
 	for _, c := range []struct {
 		with        error
-		least, most int64 // tries of each in a week
+		least, most int64 // tries for each record in a week
 	}{{driver.ErrConflict, 1, 1}, {errors.New("permission denied"), tries * 9 / 10, tries * 11 / 10}} {
 		synctest.Test(t, func(t *testing.T) {
 			r, life := &refuses{held: newHeld(true)}, engine.NewLife()
@@ -359,12 +360,12 @@ func TestKeptRecordsThatCannotBeRemoved(t *testing.T) {
 			r.with.Store(nil)
 			time.Sleep(13 * time.Minute)
 			synctest.Wait()
-			require.Equal(t, ended, len(r.values) > 0, "what is not ours stays, what is goes")
+			require.Equal(t, ended, len(r.values) > 0, "a value of another program stays, a record is removed")
 		})
 	}
 }
 
-// A record that was to be kept for long, and then for less, is not kept for long.
+// A record that was to be kept for long is not kept for long if it was then to be kept for less.
 func TestKeptRecordIsKeptForLess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, life := newHeld(true), engine.NewLife()

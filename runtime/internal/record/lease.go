@@ -17,12 +17,12 @@ type lease struct {
 	acquisition   driver.Acquisition
 	first, n      uint64 // tokens
 	deadline      engine.Deadline
-	term          atomic.Int64 // the length that the deadline was computed with, ns
+	term          atomic.Int64 // the length from which the deadline was computed, ns
 	wanted        atomic.Bool
 	mayBeReleased atomic.Bool // some attempt to release had no answer
 }
 
-// newLease returns the lease of a, which is p's in v.
+// newLease returns the lease of a. p is a's party in v.
 func (l *Locks) newLease(a *driver.Acquisition, p *Party, v view) *lease {
 	made := &lease{locks: l, acquisition: *a, first: uint64(p.Token), n: max(p.Tokens, 1)}
 	made.wanted.Store(len(v.state.Queue) > 0)
@@ -42,7 +42,7 @@ func (l *lease) extend(p *Party, v view) {
 	l.term.Store(int64(min(left, l.acquisition.TTL)))
 }
 
-// Wanted notes that others have begun to wait for the lock that this ID holds.
+// Wanted records that other processes have begun to wait for the lock that this ID holds.
 func (l *Locks) Wanted(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -66,7 +66,7 @@ func (l *lease) Tokens() (first, n uint64) { return l.first, l.n }
 // Renew implements [driver.Lease].
 func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 	v, _, err := l.change(ctx, Write{Key: l.acquisition.Key, Renews: true}, func(_ *State, p *Party, now Time) bool {
-		// The state may have been seen a while ago, when more was left than is now.
+		// The state may have been read a while ago, when more of the lease was left than now.
 		p.Until = After(max(p.Until.left(now), ttl).Microseconds())
 		return true
 	})
@@ -76,8 +76,8 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 	return err
 }
 
-// change lets do change the state, in which p holds the lock by l. do reports whether it did.
-// The error is ErrLost if l does not hold the lock any more.
+// change calls do to change the state in which p holds the lock by l. do reports whether it changed
+// anything. The error is ErrLost if l does not hold the lock any more.
 func (l *lease) change(ctx context.Context, purpose Write, do func(s *State, p *Party, now Time) bool) (v view, mayHaveRun bool, err error) {
 	lost := false
 	v, mayHaveRun, err = l.locks.update(ctx, purpose, func(s *State, now Time) (bool, error) {
@@ -85,7 +85,8 @@ func (l *lease) change(ctx context.Context, purpose Write, do func(s *State, p *
 		s.expire(now)
 		p := s.holder(l.acquisition.ID)
 		if lost = p == nil; lost {
-			// The end is written, so that a renewal or an attempt that arrives late does not revive the lease.
+			// The end is written to the record, so that a late renewal or attempt does not revive
+			// the lease.
 			s.keep(l.acquisition.MayHaveRun, l.acquisition.TTL)
 			return was || l.acquisition.MayHaveRun, nil
 		}
@@ -122,8 +123,9 @@ func (l *lease) release(ctx context.Context, last uint64, completed bool) error 
 		l.mayBeReleased.Store(true)
 	}
 	if errors.Is(err, driver.ErrLost) && l.mayBeReleased.Load() && (!completed || v.state.isDone(tick)) {
-		// An attempt whose answer was lost has released it, or it has ended by itself: either way it
-		// is free. But a tick that is not recorded may be run again: that is ErrLost.
+		// An earlier attempt, whose answer was lost, has released the lock, or the lease has ended
+		// by itself. In both cases the lock is free. But a tick that is not recorded may run again:
+		// that is ErrLost.
 		return nil
 	}
 	return err
@@ -135,7 +137,7 @@ func (l *lease) Downgrade(ctx context.Context, last uint64) error {
 		if p.Kind == kindRead {
 			return false
 		}
-		s.giveBack(p, Token(last)) // or readers would have a token ahead of the engine's clock
+		s.giveBack(p, Token(last)) // otherwise readers would have a token ahead of the engine's clock
 		s.downgrade(p, now)
 		return true
 	})
@@ -149,11 +151,11 @@ func (l *Locks) forget(held *lease) {
 	delete(l.leases, held.acquisition.ID)
 }
 
-// renewalsAtOnce is how many records are renewed at the same time: each is a request.
+// renewalsAtOnce is how many records are renewed at the same time. Each needs a request.
 const renewalsAtOnce = 32
 
-// RenewAll is [driver.BatchRenewer.RenewAll] of a Backend that has mutexes as well. It renews
-// these with one call of mutexes, and the records at the same time.
+// RenewAll is [driver.BatchRenewer.RenewAll] of a Backend that has mutexes too. It renews the
+// mutexes with one call of mutexes, and the records at the same time.
 func RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration,
 	mutexes func(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error) []error {
 	errs := make([]error, len(leases))

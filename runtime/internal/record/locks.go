@@ -10,14 +10,14 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// Acquire is [driver.Backend.Acquire] for a Mode that is no mutex.
+// Acquire is [driver.Backend.Acquire] for a Mode other than the mutex.
 func (l *Locks) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	var err error
 	p, began, leave := partyOf(a), driver.Now(), func() {}
 	if l.clockless {
 		p.Tokens = min(p.Tokens, 1<<engine.TokenBits)
 	}
-	if a.Queue && !a.MayBeGranted { // not in the queue yet: of concurrent writes one succeeds, and each other costs a look
+	if a.Queue && !a.MayBeGranted { // not in the queue yet: of concurrent writes only one succeeds, and each failed one costs another request
 		leave, err = l.arrivals.Enter(ctx, a.Key)
 	}
 	v, mayHaveRun := l.lastSeen(a.Key), false
@@ -31,15 +31,15 @@ func (l *Locks) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Leas
 				return false, driver.ErrDone
 			}
 			if inside := s.holder(p.ID); inside != nil && inside.Until > now && (l.renewsGrants || p.Kind != kindCondition && inside.Until < now+Time(inside.Grant/2)) {
-				// The lease of a grant from the queue is brief, and may have begun a while ago.
+				// A lease that was granted from the queue is short, and may have begun a while ago.
 				s.expire(now)
 				s.holder(p.ID).Until = After(a.TTL.Microseconds())
 				return true, nil
 			}
 			if p.Kind == kindCondition && a.MayBeGranted && find(s.Queue, p.ID) < 0 {
 				if called := s.holder(p.ID); called == nil || called.Until <= now {
-					// The call was not heard in time, and its lease is over. It is granted anew,
-					// because a call must not be missed.
+					// The waiter did not see its signal in time, and its lease is over. It is
+					// granted a new lease, because a signal must not be lost.
 					s.expire(now)
 					s.enter(p, now, p.Grant)
 					return true, nil
@@ -79,9 +79,9 @@ func partyOf(a *driver.Acquisition) Party {
 	return p
 }
 
-// held returns the error for p, which can't come in. It has the first holder, the time until the
-// first of all leases ends, and the smallest Limit of a holder that differs from p's. If there is no
-// holder, p waits for a condition to be called.
+// held returns the error for p, which can't come in. It contains the first holder, the time until
+// the first of all leases ends, and the smallest Limit of a holder that differs from p's. If there
+// is no holder, p waits for a condition to be signalled.
 func (v view) held(p Party) *driver.HeldError {
 	held := &driver.HeldError{}
 	for i, other := range v.state.In {
@@ -102,13 +102,13 @@ func (l *Locks) Undo(ctx context.Context, a *driver.Acquisition) error {
 	_, _, err := l.update(ctx, Write{Key: a.Key}, func(s *State, now Time) (bool, error) {
 		inside, anywhere := s.remove(a.ID, now)
 		if inside {
-			s.callNext(1, now) // it was called, and gives up
+			s.callNext(1, now) // it got the signal, and gives up
 		}
 		s.keep(a.MayHaveRun, a.TTL)
 		return anywhere || a.MayHaveRun, nil
 	})
 	if errors.Is(err, driver.ErrConflict) {
-		return nil // what is at the key is not this acquisition's
+		return nil // the value at the key is not of this acquisition
 	}
 	return err
 }
@@ -116,7 +116,7 @@ func (l *Locks) Undo(ctx context.Context, a *driver.Acquisition) error {
 // AllKinds are the kinds of lock that records keep.
 const AllKinds = driver.Read | driver.Write | driver.Fair | driver.Permits | driver.Condition | driver.Once
 
-// Methods are what a Backend embeds to be a [driver.Viewer] and a [driver.Caller].
+// Methods is embedded by a Backend to be a [driver.Viewer] and a [driver.Caller].
 type Methods struct{ locks *Locks }
 
 // Methods returns the Methods of l.
@@ -155,13 +155,13 @@ func (s *State) keep(mayHaveRun bool, ttl time.Duration) {
 	}
 }
 
-// valueLasts is how long after its last write an engine with a clock keeps the value on
-// which processes agree: practically for ever.
+// valueLasts is how long after its last write an engine with a clock keeps a value on which
+// processes agree: practically for ever.
 const valueLasts = 10 * 365 * 24 * time.Hour
 
 type methods = Methods // unexported, so that a Register has no exported field
 
-// Register are the Methods of a Backend that is a [driver.Agreement] as well.
+// Register is Methods for a Backend that is also a [driver.Agreement].
 type Register struct{ methods }
 
 // Register returns the Register of l.
@@ -182,5 +182,5 @@ func (r Register) CompareAndSwap(ctx context.Context, key, old, next string) (st
 	return string(v.state.Value), err
 }
 
-// idle reports whether nothing in s is in use. It may still have to be kept, see keep.
+// idle reports whether nothing in s is in use. The record may still have to be kept: see keep.
 func (s *State) idle() bool { return len(s.In)+len(s.Queue)+len(s.Done) == 0 && s.Value == "" }

@@ -21,13 +21,13 @@ var (
 	first = flag.Uint64("seed", 1, "the seed of the first")
 )
 
-// section is who is inside one key by its own reckoning.
+// section has the holders that are inside one key, as they see it themselves.
 type section struct {
 	t      *testing.T
 	mu     sync.Mutex
 	inside map[int]visit
 	next   int
-	token  uint64 // the highest of those that wrote
+	token  uint64 // the highest token of a writer
 	visits int
 }
 
@@ -49,7 +49,7 @@ func (s *section) enter(ctx context.Context, p *lock.Policy) (leave func()) {
 		}
 		taken += max(v.policy.Weight, 1)
 		if p.Permits == 0 && !(p.Read && v.policy.Read) {
-			s.t.Errorf("%+v is inside beside %+v", p, v.policy)
+			s.t.Errorf("%+v is inside together with %+v", p, v.policy)
 		}
 	}
 	if p.Permits > 0 && taken > p.Permits {
@@ -74,11 +74,11 @@ func (s *section) enter(ctx context.Context, p *lock.Policy) (leave func()) {
 	}
 }
 
-// Whatever is lost, late or repeated on the way, and whoever dies: who is inside is so by
-// right, tokens rise, nobody is forgotten, and nothing stays behind.
+// Requests and answers are lost, late or repeated, and processes die. Each holder that is inside
+// has the right to be, tokens rise, no waiter is forgotten, and nothing is left.
 func TestRandom(t *testing.T) { random(t, false) }
 
-// So it is at an engine that tells no time.
+// The same at an engine without a clock.
 func TestRandomClockless(t *testing.T) { random(t, true) }
 
 func random(t *testing.T, clockless bool) {
@@ -123,9 +123,9 @@ func episode(t *testing.T, seed uint64, clockless bool) {
 	s.mu.Lock()
 	s.faults = false
 	s.mu.Unlock()
-	time.Sleep(10 * time.Second) // the leases of the dead end
+	time.Sleep(10 * time.Second) // the leases of the dead processes end
 	last := lock.New(s.client(), nil)
-	for _, p := range policies { // where nobody has counted them they end now
+	for _, p := range policies { // leases whose time nobody has counted yet end during this
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		require.NoError(t, last.Do(ctx, p, "k", func(context.Context) error { return nil }))
 		cancel()
@@ -187,11 +187,11 @@ func dead(s *server) (n int) {
 func use(s *server, l *lock.Locker, policies []*lock.Policy, area *section) {
 	p := *policies[s.draw(len(policies))]
 	p.TTL = time.Duration(300+s.draw(3000)) * time.Millisecond
-	patience := 4 * time.Second
+	limit := 4 * time.Second
 	if s.draw(4) == 0 {
-		patience = time.Duration(s.draw(800)) * time.Millisecond
+		limit = time.Duration(s.draw(800)) * time.Millisecond
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	ctx, held, err := l.Acquire(ctx, &p, "k")
 	if err != nil {

@@ -15,13 +15,13 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
-// crowd is a clockless engine that takes a millisecond over a write.
-type crowd struct {
+// slowWrites is a clockless engine that takes a millisecond for a write, and counts the writes at once.
+type slowWrites struct {
 	*held
-	now, most atomic.Int64 // writes at once
+	now, most atomic.Int64 // the number of writes at once
 }
 
-func (c *crowd) Swap(ctx context.Context, w record.Write) (record.Answer, error) {
+func (c *slowWrites) Swap(ctx context.Context, w record.Write) (record.Answer, error) {
 	if now := c.now.Add(1); now > c.most.Load() {
 		c.most.Store(now)
 	}
@@ -30,10 +30,11 @@ func (c *crowd) Swap(ctx context.Context, w record.Write) (record.Answer, error)
 	return c.held.Swap(ctx, w)
 }
 
-// Records that are due together, as after an outage, are removed one after the other.
+// Records that are due at the same time, for example after an outage, are removed one after the
+// other.
 func TestKeptRecordsAreRemovedInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, life := &crowd{held: newHeld(true)}, engine.NewLife()
+		c, life := &slowWrites{held: newHeld(true)}, engine.NewLife()
 		life.Attach()
 		defer life.Close(nil)
 		l := record.NewClockless(c, life, nil)

@@ -15,9 +15,9 @@ import (
 
 var ids = regexp.MustCompile(`"id":"([^"]*)"`)
 
-// server is an engine that loses, delays and repeats what is sent to it.
+// server is an engine that loses, delays and repeats the requests to it.
 type server struct {
-	clockless bool // it has revisions, and tells no time
+	clockless bool // it has revisions, and no clock
 
 	mu      sync.Mutex
 	changed chan struct{} // closed when a value changes
@@ -36,7 +36,7 @@ type kept struct {
 	until time.Time
 }
 
-// run does w, as the engine does it.
+// run executes w like the engine.
 func (s *server) run(w record.Write) record.Answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,7 +66,7 @@ func (s *server) run(w record.Write) record.Answer {
 	return a
 }
 
-// checkLocked looks for who has come back.
+// checkLocked records an error for each party in value that has come back after its undo.
 func (s *server) checkLocked(value string) {
 	for _, m := range ids.FindAllStringSubmatch(value, -1) {
 		if s.undone[m[1]] {
@@ -75,7 +75,8 @@ func (s *server) checkLocked(value string) {
 	}
 }
 
-// replace is run of an engine without a clock, which has v. The server's mutex is held.
+// replace is run for an engine without a clock; v is its present value. The caller holds the
+// server's mutex.
 func (s *server) replace(w record.Write, v kept) record.Answer {
 	if rev, _ := w.Place.(int64); w.Look || v.rev != rev {
 		return record.Answer{Value: v.text, Place: v.rev}
@@ -93,7 +94,7 @@ func (s *server) replace(w record.Write, v kept) record.Answer {
 	return record.Answer{Done: true, Value: v.text, Place: v.rev}
 }
 
-// watch is the engine's [record.Watch]. Now and then it fails, or tells late.
+// watch is the engine's [record.Watch]. Sometimes it fails, or calls tell late.
 func (c *client) watch(ctx context.Context, key string, ready func(), tell func(string) int) error {
 	ready()
 	for rev := int64(-1); ctx.Err() == nil; {
@@ -135,9 +136,9 @@ func (s *server) fair() bool {
 type client struct {
 	*server
 	locks *record.Locks
-	life  *engine.Life // of a clockless one
+	life  *engine.Life // if the engine is clockless
 	hub   engine.Hub[string]
-	dead  chan struct{} // closed when the process hangs for ever
+	dead  chan struct{} // closed when the process stops for ever
 }
 
 func (s *server) client() *client {
@@ -155,7 +156,7 @@ func (s *server) client() *client {
 
 var errNoAnswer = fmt.Errorf("%w: no answer", driver.ErrIndeterminate)
 
-// Swap sends w, and again if there was no answer, as an engine's client does.
+// Swap sends w, and sends it again if there was no answer, like the client of an engine.
 func (c *client) Swap(ctx context.Context, w record.Write) (a record.Answer, err error) {
 	unanswered := false
 	for range 3 {
@@ -198,9 +199,9 @@ func (c *client) send(ctx context.Context, w record.Write) (record.Answer, error
 	case 2: // the request arrives late
 		late()
 		return silence()
-	case 3: // it is sent twice on the way
+	case 3: // the network sends the request twice
 		late()
-	case 4: // the answer takes long
+	case 4: // the answer is slow
 		a := c.run(w)
 		engine.Pause(ctx, time.Duration(c.draw(700))*time.Millisecond)
 		if ctx.Err() != nil {

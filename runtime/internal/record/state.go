@@ -6,33 +6,33 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// State is what the engine keeps at one key. The zero State is that of a key where nobody
-// is inside and nobody waits.
+// State is what the engine keeps at one key. The zero State is that of a key without holders and
+// waiters.
 type State struct {
-	Token   Token   `json:"token,omitempty"`   // the highest that was given
+	Token   Token   `json:"token,omitempty"`   // the highest token that was given
 	Written Token   `json:"written,omitempty"` // the last token of the last writer
-	Last    string  `json:"last,omitempty"`    // the kind of the last one that was let in
-	In      []Party `json:"in,omitempty"`      // who is inside
-	Queue   []Party `json:"queue,omitempty"`   // who waits, in the order of arrival
-	Keep    Time    `json:"keep,omitempty"`    // until then the record is not deleted: see Write
-	Done    []Text  `json:"done,omitempty"`    // the ticks that were completed, the last of them last
-	Value   Text    `json:"value,omitempty"`   // of a register, which is no lock: see driver.Agreement
+	Last    string  `json:"last,omitempty"`    // the kind of the party that was let in last
+	In      []Party `json:"in,omitempty"`      // the holders
+	Queue   []Party `json:"queue,omitempty"`   // the waiters, in the order of arrival
+	Keep    Time    `json:"keep,omitempty"`    // the record is not deleted before: see Write
+	Done    []Text  `json:"done,omitempty"`    // the ticks that were completed, the latest at the end
+	Value   Text    `json:"value,omitempty"`   // of a register, which is not a lock: see driver.Agreement
 
 	KeepBeat  beat `json:"keepbeat,omitzero"` // of Keep, at an engine without a clock
 	clockless bool // its tokens come from the engine's revision
 }
 
-// Party is one acquisition that is inside or waits.
+// Party is one acquisition, a holder or a waiter.
 type Party struct {
 	ID     string `json:"id"`
-	Kind   string `json:"kind"` // as driver.Kind has it
+	Kind   string `json:"kind"` // the name of the driver.Kind
 	Weight int    `json:"weight,omitempty"`
-	Limit  int    `json:"limit,omitempty"`  // how many permits there are, by its Mode
+	Limit  int    `json:"limit,omitempty"`  // how many permits there are, according to its Mode
 	Grant  int64  `json:"grant"`            // the length of the lease that it gets when its turn comes, in µs
 	Until  Time   `json:"until,omitempty"`  // when its lease or its place in the queue ends
 	Beat   beat   `json:"beat,omitzero"`    // of Until, at an engine without a clock
 	Tokens uint64 `json:"tokens,omitempty"` // how many fencing tokens it gets; 0 is 1
-	Token  Token  `json:"token,omitempty"`  // the first of them, once it is inside
+	Token  Token  `json:"token,omitempty"`  // the first of them, once it is a holder
 	Tick   Text   `json:"tick,omitempty"`   // driver.Mode.Tick
 	Name   Text   `json:"name,omitempty"`   // driver.Mode.Name
 }
@@ -89,8 +89,8 @@ func (s *State) conflict(p Party) error {
 	return nil
 }
 
-// remove takes out the party with this ID, and lets in the waiters whose turn it then is. It
-// reports whether the party was inside, and whether it was inside or in the queue.
+// remove removes the party with this ID, and lets in the waiters whose turn it then is. It reports
+// whether the party was a holder, and whether it was a holder or a waiter.
 func (s *State) remove(id string, now Time) (inside, anywhere bool) {
 	before := len(s.Queue)
 	s.Queue = slices.DeleteFunc(s.Queue, func(p Party) bool { return p.ID == id })
@@ -104,7 +104,7 @@ func (s *State) remove(id string, now Time) (inside, anywhere bool) {
 	return inside, anywhere
 }
 
-// noteExit is called when p, which was inside, leaves: readers after a writer have its last token.
+// noteExit is called when the holder p leaves: readers after a writer have its last token.
 func (s *State) noteExit(p Party) {
 	if p.Kind == kindWrite {
 		s.Written = p.lastToken()
@@ -114,7 +114,7 @@ func (s *State) noteExit(p Party) {
 // lastToken returns the highest token of p.
 func (p Party) lastToken() Token { return p.Token + Token(max(p.Tokens, 1)) - 1 }
 
-// expire takes out the parties whose time is over, and reports whether there were any.
+// expire removes the parties whose time is over, and reports whether there were any.
 func (s *State) expire(now Time) (changed bool) {
 	inside, waiting := len(s.In), len(s.Queue)
 	over := func(p Party) bool { return p.Until <= now }
@@ -125,7 +125,7 @@ func (s *State) expire(now Time) (changed bool) {
 		return over(p)
 	})
 	s.Queue = slices.DeleteFunc(s.Queue, over)
-	missed := inside - len(s.In) // at a condition: whoever hears a call leaves in time
+	missed := inside - len(s.In) // at a condition: a waiter that saw its signal has left in time
 	if changed = missed > 0 || len(s.Queue) < waiting; changed {
 		s.admit(now)
 		s.callNext(missed, now)
@@ -133,14 +133,14 @@ func (s *State) expire(now Time) (changed bool) {
 	return changed
 }
 
-// callNext calls the next waiters of a condition in place of those that missed their call.
+// callNext signals the next waiters of a condition in place of those that missed their signal.
 func (s *State) callNext(missed int, now Time) {
 	if len(s.Queue) > 0 && s.Queue[0].Kind == kindCondition {
 		s.call(missed, now)
 	}
 }
 
-// call lets in the first n waiters of a condition, all if n is negative. It reports whether
+// call lets in the first n waiters of a condition, or all if n is negative. It reports whether
 // there were any.
 func (s *State) call(n int, now Time) (any bool) {
 	for ; n != 0 && len(s.Queue) > 0; n-- {
@@ -163,7 +163,7 @@ func (s *State) giveBack(p *Party, used Token) {
 	}
 }
 
-// admit lets in those of the queue whose turn it is.
+// admit lets in the waiters whose turn it is.
 func (s *State) admit(now Time) {
 	if len(s.Done) > 0 { // a party whose tick is completed need not wait
 		s.Queue = slices.DeleteFunc(s.Queue, func(p Party) bool { return s.isDone(p.Tick) })
@@ -176,9 +176,9 @@ func (s *State) admit(now Time) {
 	}
 }
 
-// admissible returns the waiters that may come in together now. Writers and readers take turns
-// (a phase-fair lock: Brandenburg and Anderson, 2009): a reader waits for one writer at most,
-// and a writer for the readers that are inside.
+// admissible returns the waiters that may come in together now. Writers and readers take turns (a
+// phase-fair lock: Brandenburg and Anderson, 2009): a reader waits for at most one writer, and a
+// writer for the readers that are inside.
 func (s *State) admissible() []Party {
 	switch {
 	case len(s.Queue) == 0 || s.writing():
@@ -210,8 +210,8 @@ func (s *State) writing() bool {
 	return slices.ContainsFunc(s.In, func(p Party) bool { return p.Kind == kindWrite })
 }
 
-// fits reports whether there is room for p beside the holders. If they know of different numbers
-// of permits, the smallest counts.
+// fits reports whether there is room for p next to the holders. If they name different numbers of
+// permits, the smallest counts.
 func (s *State) fits(p Party) bool {
 	switch p.Kind {
 	case kindRead:
@@ -228,11 +228,11 @@ func (s *State) fits(p Party) bool {
 	return len(s.In) == 0
 }
 
-// enter lets p in, with a lease of so many µs.
+// enter lets p in, with a lease of that many µs.
 func (s *State) enter(p Party, now Time, lease int64) {
 	p.Until = After(lease)
 	if p.Kind == kindRead {
-		p.Token = s.Written // the last writer's, whose data it reads
+		p.Token = s.Written // the token of the last writer, whose data it reads
 		if p.Token == 0 {
 			p.Token = s.nextToken(now)
 			s.Token, s.Written = p.Token, p.Token
@@ -283,7 +283,7 @@ func (s *State) arrive(p Party, now Time, lease int64, waits bool) (changed bool
 // mustWait reports whether p, which arrives now, may not come in.
 func (s *State) mustWait(p Party) bool { return !s.fits(p) || s.overtakes(p) }
 
-// overtakes reports whether p would come in before a waiter that goes first.
+// overtakes reports whether p would come in before a waiter that has precedence.
 func (s *State) overtakes(p Party) bool {
 	if p.Kind == kindRead {
 		return slices.ContainsFunc(s.Queue, func(w Party) bool { return w.Kind == kindWrite })
@@ -291,7 +291,7 @@ func (s *State) overtakes(p Party) bool {
 	return len(s.Queue) > 0
 }
 
-// downgrade makes p, a writer that is inside, a reader. The readers that wait come in.
+// downgrade makes p, a writer that is inside, a reader. The waiting readers come in.
 func (s *State) downgrade(p *Party, now Time) {
 	s.noteExit(*p)
 	p.Kind = kindRead

@@ -19,7 +19,7 @@ func inside(s *State) (ids []string) {
 	return ids
 }
 
-// written is what the engine makes of s.
+// written returns s as the engine would have it after writing it.
 func written(t *testing.T, s State, now Time) State {
 	t.Helper()
 	_, s, err := decode(Resolve(encode(newVersion(), &s), now))
@@ -54,7 +54,7 @@ func TestBlockOfTokens(t *testing.T) {
 	require.Equal(t, Token(4100), s.In[1].Token)
 	s.giveBack(s.holder("b"), 4100)
 	require.Equal(t, Token(4100), s.Token)
-	s.giveBack(s.holder("a"), 4003) // another's are above it
+	s.giveBack(s.holder("a"), 4003) // another party has tokens above these
 	require.Equal(t, Token(4100), s.Token)
 	s.remove("b", 1000)
 	s.Token = 4099
@@ -62,8 +62,8 @@ func TestBlockOfTokens(t *testing.T) {
 	require.Equal(t, Token(4099), s.Token, "its block has been cut already")
 }
 
-// A writer that becomes a reader gives tokens back; the next writer's is above those that
-// readers have.
+// When a writer becomes a reader, it gives tokens back. The next writer's token is above the tokens
+// of the readers.
 func TestTokensAfterADowngrade(t *testing.T) {
 	var s State
 	p := party("w", kindWrite)
@@ -111,12 +111,12 @@ func TestPhases(t *testing.T) {
 	require.Equal(t, []string{"r5"}, inside(&s))
 	arrives("w3", kindWrite)
 	arrives("r6", kindRead)
-	leaves("w3") // gives up
+	leaves("w3") // gives up waiting
 	require.Equal(t, []string{"r5", "r6"}, inside(&s))
 }
 
-// A writer that has become a reader has ended its phase: who comes to read then does not
-// overtake the writer that waits.
+// A writer that has become a reader has ended its phase: a reader that comes after that does not
+// overtake the waiting writer.
 func TestPhaseAfterADowngrade(t *testing.T) {
 	s := State{Token: 1}
 	arrives := func(id, kind string) {
@@ -145,7 +145,7 @@ func TestAttemptsThatMayArriveKeepTheRecord(t *testing.T) {
 	require.Equal(t, time.Second+straggler-time.Millisecond, s.lifetime(2000))
 }
 
-func TestForeignValues(t *testing.T) {
+func TestValuesOfOtherPrograms(t *testing.T) {
 	for _, value := range []string{"x", "5", "0123456789abcdef", "0123456789abcdef [", `{"token":1}`} {
 		_, _, err := decode(value)
 		require.Error(t, err, value)
@@ -170,7 +170,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// Processes of all versions share values: texts are written and read as ever.
+// Processes of different versions share values, so the text of a value must not change.
 func TestTextsOfOtherVersions(t *testing.T) {
 	for text, value := range map[Text]string{
 		"2026-01-02 03:04":         `"=2026-01-02 03:04"`,
@@ -185,7 +185,7 @@ func TestTextsOfOtherVersions(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(value), &read))
 		require.Equal(t, text, read)
 	}
-	for _, value := range []string{`"=年😀"`, `"=\u5e74\ud83d\ude00"`} { // as sqllock keeps it
+	for _, value := range []string{`"=年😀"`, `"=\u5e74\ud83d\ude00"`} { // as sqllock stores it
 		var read Text
 		require.NoError(t, json.Unmarshal([]byte(value), &read))
 		require.Equal(t, Text("年😀"), read)

@@ -6,10 +6,10 @@ import (
 )
 
 const (
-	// ticksLast is how long after its last write a record that has completed ticks
-	// is kept: more than a month, for jobs that run monthly.
+	// ticksLast is how long after its last write a record with completed ticks is kept: more than a
+	// month, for jobs that run monthly.
 	ticksLast = 40 * 24 * time.Hour
-	// maxTicks and maxTickBytes bound how many it has.
+	// maxTicks and maxTickBytes bound the completed ticks of a record.
 	maxTicks     = 256
 	maxTickBytes = 10_000
 )
@@ -17,7 +17,7 @@ const (
 // isDone reports whether this tick was completed.
 func (s *State) isDone(tick Text) bool { return tick != "" && slices.Contains(s.Done, tick) }
 
-// complete notes that a tick was completed. If there are too many, the oldest are forgotten.
+// complete records that a tick was completed. If there are too many, the oldest are forgotten.
 func (s *State) complete(tick Text) {
 	if slices.Contains(s.Done, tick) {
 		return

@@ -11,21 +11,21 @@ import (
 )
 
 // Watch follows the value of a key until ctx ends. It calls tell with each value that it sees, and
-// with "" if there is none or it is not known. It calls ready once, when it will miss no later
+// with "" if there is no value or it is not known. It calls ready once, when it will miss no later
 // change. It returns before ctx ends only if it fails. tell returns how many fair locks must be
-// released before it is the turn of a waiter of this process; the watch may skip as many changes.
+// released before it is the turn of a waiter of this process; the watch may skip that many changes.
 type Watch func(ctx context.Context, key string, ready func(), tell func(value string) (ahead int)) error
 
-// keyWatch is one watch, for all that wait for its key here.
+// keyWatch is one watch, for all waiters of its key in this process.
 type keyWatch struct {
 	stop  context.CancelFunc
-	ready chan struct{}      // closed when it watches, or has failed
+	ready chan struct{}      // closed when the watch is ready, or has failed
 	err   error              // why it has failed; set before ready is closed
 	hub   engine.Hub[string] // by the IDs of the acquisitions that wait
 }
 
-// Subscribe is [driver.Notifier.Subscribe]. A waiter is notified when it is no longer in the queue of
-// the value at the key. Nobody is notified when a lease expires: waiters look once a second. All
+// Subscribe is [driver.Notifier.Subscribe]. A waiter is notified when it is no longer in the queue
+// of the value at the key. There is no notice when a lease expires: waiters try once a second. All
 // waiters of a key share one watch.
 func (l *Locks) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
 	l.mu.Lock()
@@ -69,7 +69,7 @@ func (l *Locks) follow(ctx context.Context, key string, w *keyWatch) {
 	defer func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.endWatchLocked(key, w) // the next waiter begins another
+		l.endWatchLocked(key, w) // the next waiter begins another watch
 	}()
 	ready := sync.OnceFunc(func() { close(w.ready) })
 	tell := func(value string) int { return l.notifyWaiting(w, key, value) }
@@ -82,7 +82,7 @@ func (l *Locks) follow(ctx context.Context, key string, w *keyWatch) {
 		return
 	}
 	for engine.Pause(ctx, 100*time.Millisecond) {
-		_ = l.watch(ctx, key, sync.OnceFunc(func() { tell("") }), tell) // it has missed what happened in the gap
+		_ = l.watch(ctx, key, sync.OnceFunc(func() { tell("") }), tell) // it may have missed changes in the gap
 	}
 }
 
@@ -93,8 +93,8 @@ func (l *Locks) endWatchLocked(key string, w *keyWatch) {
 	}
 }
 
-// notifyGranted notifies the waiters of this process that a write of this process has let in: those
-// with these IDs.
+// notifyGranted notifies the waiters of this process that were let in by a write of this process.
+// ids are theirs.
 func (l *Locks) notifyGranted(key string, ids []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -131,7 +131,7 @@ func (l *Locks) notifyWaiting(w *keyWatch, key, value string) (ahead int) {
 	return ahead
 }
 
-// unsubscribed ends the watch if nobody waits any more.
+// unsubscribed ends the watch if no waiter is left.
 func (l *Locks) unsubscribed(key string, w *keyWatch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

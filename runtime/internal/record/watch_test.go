@@ -12,7 +12,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
-// What happens while a watch that has failed does not stand again yet is told once it does.
+// If a watch has failed, changes before the next one is ready are reported once it is ready.
 func TestChangeBetweenTwoWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, life := newHeld(true), engine.NewLife()
@@ -22,7 +22,7 @@ func TestChangeBetweenTwoWatches(t *testing.T) {
 		l := record.NewClockless(h, life, func(ctx context.Context, _ string, ready func(), _ func(string) int) error {
 			if watches++; watches == 2 {
 				close(second)
-				time.Sleep(50 * time.Millisecond) // the change strikes in here
+				time.Sleep(50 * time.Millisecond) // the change happens in this time
 			}
 			ready()
 			if watches == 1 {
@@ -35,7 +35,7 @@ func TestChangeBetweenTwoWatches(t *testing.T) {
 		s, err := l.Subscribe(t.Context(), acquisition("k", "a:1"))
 		require.NoError(t, err)
 		defer s.Close()
-		<-second // the first has failed, and the second does not stand yet
+		<-second // the first watch has failed, and the second is not ready yet
 		select {
 		case <-s.C():
 		default:
@@ -43,7 +43,7 @@ func TestChangeBetweenTwoWatches(t *testing.T) {
 		select {
 		case <-s.C():
 		case <-time.After(time.Second):
-			t.Fatal("nobody is told once the second watch stands")
+			t.Fatal("the second watch is ready, and the subscriber got no notice")
 		}
 	})
 }
