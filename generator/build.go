@@ -15,32 +15,32 @@ type builder struct {
 	unit      *unit
 	pkg       *pkg
 	imports   *importTable
-	sources   map[string]*source // the files of the build by path
+	sources   map[string]*source // the files of the build, by path
 	annotated map[*types.Func]*method
 	guarded   []*guarded
 	functions []*method
-	foreign   []*method            // of other packages, promoted to types of this one
-	known     map[string]knownName // package-level names that callers know, in this build
+	foreign   []*method            // methods of other packages, promoted to types of this one
+	known     map[string]knownName // package-level names in this build that callers know
 	keyKinds  map[keyID]keyKind
 	files     map[*output]*fileModel
 }
 
-// knownName says what a name at package level stands for.
+// knownName describes the declarations of a name at package level.
 type knownName struct {
-	declared string // where the user declares it; empty if nobody does
-	claimed  string // what lockgen declares by it; empty if nothing
+	declared string // where the user declares it; empty if the user does not
+	claimed  string // what lockgen declares with this name; empty if nothing
 }
 
-// fileModel is the model of one file as it grows, and the qualifier of the types in it.
+// fileModel is the growing model of one file, and the qualifier of the types in it.
 type fileModel struct {
 	templates.File
 	path     string
 	wrappers map[*guarded]*templates.Wrapper
 	imports  *importTable
-	used     map[string]bool // path: the file mentions it
+	used     map[string]bool // by path: the file mentions it
 }
 
-// text is a type as the file spells it.
+// text returns a type in the spelling of the file.
 func (f *fileModel) text(t types.Type) string { return types.TypeString(t, f.qualify) }
 
 // qualify is the types.Qualifier of the file.
@@ -52,33 +52,34 @@ func (f *fileModel) qualify(p *types.Package) string {
 	return f.imports.name(p.Path())
 }
 
-// use notes imports that the file mentions.
+// use records imports that the file mentions.
 func (f *fileModel) use(paths ...string) {
 	for _, path := range paths {
 		f.used[path] = true
 	}
 }
 
-// guarded is a type that gets a wrapper, and its annotated methods: first its
-// own, in source order, and then those promoted to it, by name.
+// guarded is a type that gets a wrapper, and its annotated methods: first its own, in source order,
+// and then those promoted to it, by name.
 type guarded struct {
 	recv      *types.TypeName
-	file      *source // that declares it
+	file      *source // the file that declares it
 	methods   []guardedMethod
 	wrapper   templates.Wrapper
-	typeNames []string // of its type parameters, blank ones named
+	typeNames []string // the names of its type parameters, with names for blank ones
 }
 
 type guardedMethod struct {
 	*method
-	sig  *types.Signature // as the guarded type sees it
+	sig  *types.Signature // as seen from the guarded type
 	path []*types.Var     // the embedded fields that lead to a promoted method
 	from *guarded         // the interface that it is promoted from, if any
 }
 
 func (gm guardedMethod) promoted() bool { return len(gm.path) > 0 || gm.from != nil }
 
-// instance is the instantiated type that a promoted method belongs to; nil for other methods.
+// instance returns the instantiated type to which a promoted method belongs, or nil for other
+// methods.
 func (gm guardedMethod) instance() *types.Named {
 	if !gm.promoted() {
 		return nil
@@ -92,7 +93,7 @@ func (gm guardedMethod) instance() *types.Named {
 	return named
 }
 
-// typeArgs are the type arguments of the instance.
+// typeArgs returns the type arguments of the instance.
 func (gm guardedMethod) typeArgs() []types.Type {
 	if named := gm.instance(); named != nil {
 		return slices.Collect(named.TypeArgs().Types())
@@ -100,8 +101,8 @@ func (gm guardedMethod) typeArgs() []types.Type {
 	return nil
 }
 
-// resolve resolves the keys and builds the models. With a diagnostic in the
-// package it only looks for more of them.
+// resolve resolves the keys and builds the models. If the package has a diagnostic, it only looks
+// for more of them.
 func (u *unit) resolve() map[*output]*fileModel {
 	if len(u.methods) == 0 {
 		return nil
@@ -116,7 +117,7 @@ func (u *unit) resolve() map[*output]*fileModel {
 	b.group()
 	b.takeNames()
 	b.nameImports()
-	for _, exported := range []bool{true, false} { // the unexported give way
+	for _, exported := range []bool{true, false} { // exported names are chosen first
 		for _, m := range slices.Concat(u.methods, b.foreign) {
 			if m.exported() == exported {
 				b.locks(m)
@@ -157,9 +158,9 @@ func (b *builder) in(files ...*source) *fileModel {
 	return f
 }
 
-// group collects the guarded types in the order of their first directive. If
-// this build has no annotated method of a type, other builds may have some: the
-// wrapper is declared where the type is.
+// group collects the guarded types in the order of their first directive. If this build has no
+// annotated method of a type, other builds may have some: the wrapper is declared in the builds
+// that have the type.
 func (b *builder) group() {
 	byType := map[*types.TypeName]*guarded{}
 	add := func(recv *types.TypeName) *guarded {
@@ -193,7 +194,7 @@ func (b *builder) fileOf(name *types.TypeName) *source {
 	return b.sources[b.pkg.run.fset.File(name.Pos()).Name()]
 }
 
-// takeNames collects the identifiers that ours must differ from.
+// takeNames collects the identifiers that generated names must differ from.
 func (b *builder) takeNames() {
 	together := slices.DeleteFunc(slices.Clone(b.pkg.files), func(f *source) bool {
 		return !f.inTest() && !b.unit.has[f]
@@ -216,8 +217,8 @@ func (b *builder) takeNames() {
 	}
 }
 
-// takeDotImported takes the names that an external test gets by a dot import of the package
-// that it tests, those that this run generates included.
+// takeDotImported takes the names that an external test gets by a dot import of the package that it
+// tests, including those that this run generates.
 func (b *builder) takeDotImported() {
 	tested := b.pkg.tested
 	if tested == nil || tested.naming == nil || !slices.ContainsFunc(b.unit.files, func(f *source) bool {
@@ -234,7 +235,7 @@ func (b *builder) takeDotImported() {
 	}
 }
 
-// signatureNames are the parameters, results and type parameters of a method.
+// signatureNames returns the names of the parameters, results and type parameters of a method.
 func signatureNames(sig *types.Signature) *scope {
 	out := variableNames(sig)
 	for p := range sig.RecvTypeParams().TypeParams() {
@@ -297,8 +298,8 @@ func (b *builder) nameImports() {
 	b.imports.assign(taken, b.pkg.naming.users)
 }
 
-// variable is the type of a receiver or parameter; a blank type parameter
-// of the receiver has got a name.
+// variable returns the type of a receiver or parameter. A blank type parameter of the receiver has
+// been given a name.
 func (f *fileModel) variable(m *method, v *types.Var) string {
 	if v != m.receiver() || len(m.typeNames) == 0 {
 		return f.text(v.Type())

@@ -13,18 +13,18 @@ import (
 	"github.com/lockgen/lockgen/templates"
 )
 
-// Build is one package of one configuration, as a build system such as Bazel hands it
-// over. No go command runs for it, and nothing is read that it does not name. All paths
-// may be relative to [Options.Dir]. The output file is written even without a directive:
-// then it has only a package clause.
+// Build is one package of one configuration, as a build system such as Bazel passes it. No go
+// command runs for it, and nothing is read that it does not name. All paths may be relative to
+// [Options.Dir]. The output file is written even without a directive: then it has only a package
+// clause.
 type Build struct {
-	Files      []string // all Go files of the package; what lockgen wrote is left out
+	Files      []string // all Go files of the package; files that lockgen wrote are left out
 	ImportPath string
-	Exports    string // file with the paths of export data: docs/bazel.md says how it looks
-	Output     string // the file to generate; if its name ends in _test.go, it has what the tests among Files need
+	Exports    string // file with the paths of export data; docs/bazel.md describes its format
+	Output     string // the file to generate; if its name ends in _test.go, it has the code for the tests among Files
 }
 
-// generateBuild is Generate for a package that is handed over.
+// generateBuild is Generate for a package that a build system passes.
 func (r *run) generateBuild(ctx context.Context) (*Result, error) {
 	b := r.opts.Build
 	var err error
@@ -47,8 +47,8 @@ func (r *run) generateBuild(ctx context.Context) (*Result, error) {
 	return res, r.oneFile(p, res)
 }
 
-// handedOver parses the files that are in this build. It drops their constraints, because
-// each configuration has an output of its own.
+// handedOver parses the files that are in this build. It drops their constraints, because each
+// configuration has its own output.
 func (r *run) handedOver(b *Build) *pkg {
 	p := &pkg{run: r, path: b.ImportPath, outputs: map[string]*output{}}
 	var paths []string
@@ -84,7 +84,7 @@ func (r *run) handedOver(b *Build) *pkg {
 	return p
 }
 
-// oneFile turns what was generated into the one file that the build system expects.
+// oneFile turns the generated files into the one file that the build system expects.
 func (r *run) oneFile(p *pkg, res *Result) error {
 	path := absolute(r.opts.Dir, r.opts.Build.Output)
 	old, err := os.ReadFile(path)

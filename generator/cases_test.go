@@ -18,13 +18,12 @@ import (
 	"github.com/lockgen/lockgen/generator"
 )
 
-// Each testdata/cases/*.txtar is a package. Its files below want/ are what is
-// expected: generated files, where they go in the package, and "diagnostics",
-// exactly as the command prints them. A call.go has func Check(*lock.Locker)
-// error, which calls what was generated.
+// Each testdata/cases/*.txtar is a package. Its files below want/ are expected: generated files,
+// with their paths in the package, and "diagnostics", exactly as the command prints them. A call.go
+// has func Check(*lock.Locker) error, which calls the generated code.
 //
-// All cases are packages of one module and are generated in one run, so that a
-// mistake in one is seen to spare the others.
+// All cases are packages of one module and are generated in one run, which shows that a mistake in
+// one of them does not affect the others.
 
 var update = flag.Bool("update", false, "write what is generated to testdata/cases")
 
@@ -98,7 +97,7 @@ func offline() []string {
 	return append(os.Environ(), "GOPROXY=off", "GOWORK=off", "GOFLAGS=")
 }
 
-// apply does what the command does with a result.
+// apply writes the files of a result, as the command does.
 func apply(t *testing.T, res *generator.Result) {
 	t.Helper()
 	for _, f := range res.Files {
@@ -110,8 +109,8 @@ func apply(t *testing.T, res *generator.Result) {
 	}
 }
 
-// got is what a run said of one case: its generated files by their place, and
-// its diagnostics.
+// got returns the results of a run for one case: its generated files by their paths, and its
+// diagnostics.
 func (g *golden) got(t *testing.T, res *generator.Result) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -183,7 +182,7 @@ func TestCases(t *testing.T) {
 	t.Run("calls", func(t *testing.T) { runCalls(t, dir, cases) })
 }
 
-// hasCgo reports whether the go command compiles C here.
+// hasCgo reports whether the go command can compile C here.
 func hasCgo(t *testing.T) bool {
 	t.Helper()
 	out, err := exec.Command("go", "env", "CGO_ENABLED").Output()
@@ -191,7 +190,7 @@ func hasCgo(t *testing.T) bool {
 	return strings.TrimSpace(string(out)) == "1"
 }
 
-// Every host writes the files of all builds, and the same.
+// Every host writes the files of all builds, with the same contents.
 func TestHosts(t *testing.T) {
 	dir := t.TempDir()
 	for _, g := range loadCases(t, dir) {
@@ -215,9 +214,9 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// What is generated for a package does not depend on which others are in the run: their
-// imports are loaded with its own.
-func TestAlone(t *testing.T) {
+// The output for a package does not depend on which other packages are in the run, because their
+// imports are loaded together.
+func TestOnePackageAtATime(t *testing.T) {
 	for _, g := range loadCases(t, t.TempDir()) {
 		if !slices.Contains([]string{"ok-promoted-named", "ok-merge-named"}, g.name) {
 			continue
@@ -230,7 +229,7 @@ func TestAlone(t *testing.T) {
 	}
 }
 
-// contents are the generated files by path.
+// contents returns the generated files by path.
 func contents(res *generator.Result) map[string]string {
 	out := map[string]string{}
 	for _, f := range res.Files {
@@ -241,7 +240,7 @@ func contents(res *generator.Result) map[string]string {
 	return out
 }
 
-// update rewrites what is expected of a case.
+// update rewrites the expected files of a case.
 func (g *golden) update(t *testing.T, got map[string]string) {
 	t.Helper()
 	var files []txtar.File
@@ -262,8 +261,8 @@ func (g *golden) update(t *testing.T, got map[string]string) {
 	require.NoError(t, os.WriteFile(filepath.Join(casesDir, g.name+".txtar"), txtar.Format(g.archive), 0o644))
 }
 
-// runCalls vets every package that is no wrong input and calls what was
-// generated, all in one program.
+// runCalls vets every package whose input is correct, and calls the generated code, all in one
+// program.
 func runCalls(t *testing.T, dir string, cases []*golden) {
 	args, compilesC := []string{"vet"}, hasCgo(t)
 	var imports, calls strings.Builder

@@ -5,7 +5,8 @@ import (
 	"fmt"
 )
 
-// exclusions are the items that exclude each other, and why. docs/directive.md has them too.
+// exclusions are the items that exclude each other, with the reasons. docs/directive.md has the
+// same list.
 var exclusions = []struct{ a, b, hint string }{
 	{"wait", "try", "try means not to wait at all"},
 	{"renew", "max", "max bounds the renewal that renew=off turns off"},
@@ -63,7 +64,7 @@ func (d *directive) conflicts() []problem {
 	return append(out, d.ttlBeyondMax()...)
 }
 
-// lacking reports items that need another one.
+// lacking reports items that need another item.
 func (d *directive) lacking() (out []problem) {
 	weight, permits := d.items["weight"], d.items["permits"]
 	switch {
@@ -76,7 +77,7 @@ func (d *directive) lacking() (out []problem) {
 	return out
 }
 
-// tooLong reports an atleast that is longer than the lease can last.
+// tooLong reports an atleast that is longer than a lease can last.
 func (d *directive) tooLong() []problem {
 	it, atLeast := d.items["atleast"], d.AtLeast.Length()
 	if it == nil {

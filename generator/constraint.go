@@ -16,8 +16,8 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// knownOS and knownArch are the words in a file's name that constrain its builds,
-// as in go/build, which does not export its lists.
+// knownOS and knownArch are the words in a file's name that constrain its builds, as in go/build,
+// which does not export its lists.
 var (
 	knownOS = strings.Fields("aix android darwin dragonfly freebsd hurd illumos ios js linux nacl netbsd " +
 		"openbsd plan9 solaris wasip1 windows zos")
@@ -26,8 +26,8 @@ var (
 	unixOS = strings.Fields("aix android darwin dragonfly freebsd hurd illumos ios linux netbsd openbsd solaris")
 )
 
-// constraintOf says which builds a file is in: what its name and its build line
-// say, and cgo where it imports "C". nil is every build.
+// constraintOf returns the constraint on the builds that a file is in: that of its name and its
+// build line, and cgo if the file imports "C". nil means every build.
 func constraintOf(f *source, text []byte) constraint.Expr {
 	expr := both(nameConstraint(filepath.Base(f.path)), lineConstraint(text))
 	for _, s := range f.imports() {
@@ -55,8 +55,8 @@ func nameConstraint(base string) constraint.Expr {
 	return nil
 }
 
-// lineConstraint returns what the build line says. That stands before all but comments, on
-// a line of its own, and not inside a block comment.
+// lineConstraint returns the constraint of the build line. That line comes before everything except
+// comments, is a line of its own, and is not inside a block comment.
 func lineConstraint(text []byte) constraint.Expr {
 	inBlock := false
 	for line := range bytes.Lines(bytes.TrimPrefix(text, []byte("\ufeff"))) {
@@ -82,7 +82,7 @@ func lineConstraint(text []byte) constraint.Expr {
 	return nil
 }
 
-// both is the conjunction of two constraints.
+// both returns the conjunction of two constraints.
 func both(a, b constraint.Expr) constraint.Expr {
 	switch {
 	case a == nil:
@@ -93,9 +93,9 @@ func both(a, b constraint.Expr) constraint.Expr {
 	return &constraint.AndExpr{X: a, Y: b}
 }
 
-// withGenericAlias adds to when a language version that has generic aliases, because a
-// build line that asks for a lower version lowers that of the file. It leaves out no
-// build, since the runtime that generated code imports needs a later version.
+// withGenericAlias adds to when a language version that has generic aliases, because a build line
+// that asks for a lower version lowers that of the file. It excludes no build, because the runtime
+// that generated code imports needs a later version.
 func withGenericAlias(when constraint.Expr) constraint.Expr {
 	const since = "go1.24"
 	if when == nil || constraint.GoVersion(when) == "" || version.Compare(constraint.GoVersion(when), since) >= 0 {
@@ -111,8 +111,8 @@ func constraintText(x constraint.Expr) string {
 	return x.String()
 }
 
-// slug returns a constraint as a part of a file's name. The name must not constrain
-// the builds in another way than the constraint does.
+// slug returns a constraint as a part of a file's name. The name must not constrain the builds in
+// another way than the constraint.
 func slug(x constraint.Expr) string {
 	text := constraintText(x)
 	plain := strings.ReplaceAll(text, " && ", "_")
@@ -130,16 +130,16 @@ func slug(x constraint.Expr) string {
 	return s
 }
 
-// config is a build, by which constraints are evaluated.
+// config is a build, for which constraints are evaluated.
 type config struct {
 	goos, goarch string
 	cgo          bool
 	tags         []string
-	compilesC    bool // its imports are compiled with cgo too
+	compilesC    bool // its imports are also compiled with cgo
 }
 
-// hostConfig returns the present build. The constraints of files that the go
-// command does not list are evaluated by it.
+// hostConfig returns the present build. The constraints of files that the go command does not list
+// are evaluated for it.
 func hostConfig(opts Options) *config {
 	env := map[string]string{}
 	list := opts.Env
@@ -166,7 +166,7 @@ func tagList(tags string) []string {
 	return strings.FieldsFunc(tags, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// apply makes the go command list for the configuration; nil is the present build.
+// apply makes the go command list packages for the configuration; nil means the present build.
 func (c *config) apply(conf *packages.Config) {
 	if c == nil {
 		return
@@ -185,8 +185,8 @@ func (c *config) apply(conf *packages.Config) {
 	}
 }
 
-// has reports whether a tag is set. All release tags are: the toolchain that runs
-// the generator is the newest that the module can ask for.
+// has reports whether a tag is set. All release tags are set, because the toolchain that runs the
+// generator is the newest that the module can ask for.
 func (c *config) has(tag string) bool {
 	switch tag {
 	case c.goos, c.goarch, "gc":
@@ -208,8 +208,8 @@ func (c *config) has(tag string) bool {
 // satisfies reports whether a file with that constraint is in the build.
 func (c *config) satisfies(x constraint.Expr) bool { return x == nil || x.Eval(c.has) }
 
-// configFor finds a build, as near to the host's as can be, that a file with
-// that constraint is in; nil if there is none.
+// configFor finds a build, as similar to the host's as possible, that contains a file with that
+// constraint; nil if there is none.
 func configFor(x constraint.Expr, host *config) *config {
 	oses, arches, custom := []string{host.goos}, []string{host.goarch}, []string(nil)
 	visitTags(x, func(tag string) {
@@ -224,7 +224,7 @@ func configFor(x constraint.Expr, host *config) *config {
 	})
 	oses = append(oses, "linux", "windows", "darwin", "plan9")
 	arches = append(arches, "amd64", "arm64", "386")
-	custom = custom[:min(len(custom), 10)] // 1,024 sets of them
+	custom = custom[:min(len(custom), 10)] // these have 1,024 sets
 	for set := range 1 << len(custom) {
 		tags := slices.DeleteFunc(slices.Clone(host.tags), func(t string) bool { return slices.Contains(custom, t) })
 		for i, tag := range custom {
@@ -245,9 +245,9 @@ func configFor(x constraint.Expr, host *config) *config {
 	return nil
 }
 
-// compiling returns c, with cgo for its imports if x asks for cgo. Else they are without
-// it, because there is rarely a C compiler for another system; what can't be compiled then
-// is loaded from source.
+// compiling returns c, with cgo for its imports if x asks for cgo. Otherwise they are without cgo,
+// because there is rarely a C compiler for another system; packages that can't be compiled then are
+// loaded from source.
 func (c *config) compiling(x constraint.Expr) *config {
 	bare := *c
 	bare.cgo = false

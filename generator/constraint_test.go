@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// FuzzConstraint: a file is in the builds that go/build has it in; a build that is found for
-// it is one of them; and what is generated for it gets a name that says nothing else.
+// FuzzConstraint: a file is in the builds in which go/build has it. A build that is found for the
+// file contains it. The name of the generated file implies no other constraint.
 func FuzzConstraint(f *testing.F) {
 	for _, seed := range [][2]string{
 		{"x.go", "//go:build linux && !cgo\n\n"}, {"x_windows_arm64.go", "\ufeff// x\n//go:build a || (b && !c)\n"},
@@ -23,14 +23,14 @@ func FuzzConstraint(f *testing.F) {
 	host := &config{goos: "linux", goarch: "amd64", cgo: true, tags: []string{"a"}}
 	f.Fuzz(func(t *testing.T, name, text string) {
 		if strings.ContainsAny(name, "/\\\x00") || !strings.HasSuffix(name, ".go") || name[0] == '_' || name[0] == '.' || strings.Contains(text, "+build") {
-			return // no such file is listed, or such lines count no more
+			return // the go command lists no such file, or does not read such lines any more
 		}
 		s := &source{path: name}
 		when := constraintOf(s, []byte(text))
-		later := false // all releases are there, for us
+		later := false // the generator assumes that all releases are set
 		visitTags(when, func(tag string) { later = later || strings.HasPrefix(tag, "go1.") })
 		if in, err := inBuild(host, name, text); err == nil && !later && in != host.satisfies(when) {
-			t.Fatalf("%q, %q: %v for us (%s), %v for go/build", name, text, host.satisfies(when), constraintText(when), in)
+			t.Fatalf("%q, %q: %v for lockgen (%s), %v for go/build", name, text, host.satisfies(when), constraintText(when), in)
 		}
 		if when == nil {
 			return
@@ -41,14 +41,14 @@ func FuzzConstraint(f *testing.F) {
 		}
 		output := outputStem + "_" + slug(when) + ".go"
 		if implied := nameConstraint(output); implied != nil && !sameBuilds(implied, when) || strings.HasSuffix(output, "_test.go") {
-			t.Fatalf("%s is called %s", constraintText(when), output)
+			t.Fatalf("the output for %s has the name %s", constraintText(when), output)
 		}
 	})
 }
 
 func sameBuilds(a, b constraint.Expr) bool { return a.String() == b.String() }
 
-// inBuild asks go/build.
+// inBuild returns the answer of go/build.
 func inBuild(c *config, name, text string) (bool, error) {
 	ctxt := build.Default
 	ctxt.GOOS, ctxt.GOARCH, ctxt.CgoEnabled, ctxt.BuildTags, ctxt.ToolTags = c.goos, c.goarch, c.cgo, c.tags, nil

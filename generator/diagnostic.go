@@ -9,14 +9,14 @@ import (
 
 // Diagnostic is one mistake in the user's code.
 type Diagnostic struct {
-	File    string // absolute
+	File    string // the absolute path
 	Line    int
 	Column  int // in bytes, from 1
 	Message string
-	Hint    string // how to mend it; may be empty
+	Hint    string // how to correct it; may be empty
 }
 
-// Text is the message, and the hint in parentheses.
+// Text returns the message, and the hint in parentheses.
 func (d Diagnostic) Text() string {
 	if d.Hint == "" {
 		return d.Message
@@ -28,15 +28,15 @@ func (d Diagnostic) String() string {
 	return fmt.Sprintf("%s:%d:%d: %s", d.File, d.Line, d.Column, d.Text())
 }
 
-// position returns where pos is by the file's //line comments. If one names no column, the
-// column is 1.
+// position returns the position of pos according to the file's //line comments. If a comment names
+// no column, the column is 1.
 func (r *run) position(pos token.Pos) token.Position {
 	at := r.fset.Position(pos)
 	at.Column = max(at.Column, 1)
 	return at
 }
 
-// report adds a diagnostic at pos; the package will yield no file.
+// report adds a diagnostic at pos; no file is generated for the package then.
 func (p *pkg) report(pos token.Pos, hint, format string, args ...any) {
 	at := p.run.position(pos)
 	d := Diagnostic{
@@ -81,8 +81,8 @@ func sortDiagnostics(list []Diagnostic) []Diagnostic {
 	return slices.Compact(list)
 }
 
-// problem is a mistake in a text whose position is not known yet: at counts
-// bytes from the start of that text.
+// problem is a mistake in a text whose position is not known yet. at is an offset in bytes from the
+// start of that text.
 type problem struct {
 	at            int
 	message, hint string

@@ -14,10 +14,10 @@ type item struct {
 	name    string
 	at      int
 	valued  bool
-	value   string // unquoted
-	valueAt int    // of the value as written, its quote included
+	value   string // the value without quotes
+	valueAt int    // the offset of the value as written, including its quote
 	quoted  bool
-	broken  bool  // it could not be read, which is reported
+	broken  bool  // it could not be read, and that was reported
 	source  []int // for a quoted value: where each byte of value, and its end, is written
 }
 
@@ -29,10 +29,9 @@ func (it *item) offset(i int) int {
 	return it.valueAt + i
 }
 
-// readItems divides the text after "//lock:" into items. Spaces inside quotes
-// belong to the value, so it does not split at the first space, as go/ast's
-// ParseDirective does. Both spellings are understood: name="value" and
-// name "value".
+// readItems divides the text after "//lock:" into items. Spaces inside quotes belong to the value,
+// so readItems does not split at the first space, as go/ast's ParseDirective does. It understands
+// both spellings: name="value" and name "value".
 func readItems(text string) (items []item, problems []problem) {
 	r := &itemReader{text: text}
 	for r.skipSpace(); r.at < len(text); r.skipSpace() {
@@ -68,7 +67,7 @@ func (r *itemReader) skipSpace() (skipped bool) {
 
 func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\r' }
 
-// comma names a byte that separates items in other tools; empty for other bytes.
+// comma returns the name of a byte that separates items in other tools, or "" for other bytes.
 func comma(c byte) string {
 	switch c {
 	case ',':
@@ -87,10 +86,10 @@ var gluedItem = regexp.MustCompile(`^(?:` + itemPattern + `)=`)
 
 func isQuote(c byte) bool { return c == '"' || c == '`' }
 
-// foreignQuotes are quotes that no Go string literal begins with.
+// foreignQuotes are quotes with which no Go string literal begins.
 const foreignQuotes = "'“”„‘’«»＂"
 
-// foreignQuote returns the length of the foreign quote that text begins with, or 0.
+// foreignQuote returns the length of the foreign quote with which text begins, or 0.
 func foreignQuote(text string) int {
 	c, n := utf8.DecodeRuneInString(text)
 	if n == 0 || !strings.ContainsRune(foreignQuotes, c) {
@@ -99,7 +98,8 @@ func foreignQuote(text string) int {
 	return n
 }
 
-// wideEquals returns the length of the full-width equals sign or colon that text begins with, or 0.
+// wideEquals returns the length of the full-width equals sign or colon with which text begins, or
+// 0.
 func wideEquals(text string) int {
 	if strings.HasPrefix(text, "＝") || strings.HasPrefix(text, "：") {
 		return len("＝")
@@ -114,7 +114,7 @@ func (r *itemReader) item() (item, bool) {
 		r.at++
 	}
 	it.name = r.text[it.at:r.at]
-	if name, _, ok := strings.Cut(it.name, ":"); ok && findItem(name) != nil { // as in a struct's tag
+	if name, _, ok := strings.Cut(it.name, ":"); ok && findItem(name) != nil { // as in the tag of a struct field
 		it.name, r.at = name, it.at+len(name)
 	}
 	if it.name == "" {
@@ -137,7 +137,7 @@ func (r *itemReader) item() (item, bool) {
 		r.fail(r.at, "write "+it.name+"=…", "a value follows its name without = or space")
 		return it, r.quoted(&it)
 	}
-	// name "value": a space and a quote, and = in neither place.
+	// This is name "value": a space and a quote, and = in neither place.
 	end := r.at
 	r.skipSpace()
 	switch {
@@ -204,7 +204,7 @@ func (r *itemReader) value(it *item) bool {
 	return true
 }
 
-// foreignQuoted skips a value in foreign quotes, which would become part of it.
+// foreignQuoted skips a value in foreign quotes, which would otherwise become part of it.
 func (r *itemReader) foreignQuoted() bool {
 	n := foreignQuote(r.text[r.at:])
 	r.fail(r.at, "write the value in \"\"", r.text[r.at:r.at+n]+" is no quote here")
@@ -217,7 +217,7 @@ func (r *itemReader) foreignQuoted() bool {
 	return false
 }
 
-// quoted reads a Go string literal and demands a space after it.
+// quoted reads a Go string literal and requires a space after it.
 func (r *itemReader) quoted(it *item) bool {
 	it.valued, it.quoted, it.valueAt = true, true, r.at
 	literal, ok := r.literal()
@@ -254,9 +254,9 @@ func (r *itemReader) literal() (string, bool) {
 	return "", false
 }
 
-// unquote returns the value of a Go string literal that starts at offset at,
-// and for each of its bytes, and its end, where that is written. bad is the
-// offset of an escape that Go does not know, or -1.
+// unquote returns the value of a Go string literal that starts at offset at. source has, for each
+// byte of the value and for its end, where that is written. bad is the offset of an escape that Go
+// does not know, or -1.
 func unquote(literal string, at int) (value string, source []int, bad int) {
 	body, quote := literal[1:len(literal)-1], literal[0]
 	var b strings.Builder
@@ -274,11 +274,11 @@ func unquote(literal string, at int) (value string, source []int, bad int) {
 		}
 		before := b.Len()
 		switch {
-		case body[0] != '\\': // as written, even where it is no valid UTF-8
+		case body[0] != '\\': // as written, even if it is not valid UTF-8
 			b.WriteString(body[:len(body)-len(tail)])
 		case multibyte || c < utf8.RuneSelf:
 			b.WriteRune(c)
-		default: // \xff and \377 are bytes
+		default: // \xff and \377 are single bytes
 			b.WriteByte(byte(c))
 		}
 		for i := range b.Len() - before {
@@ -299,8 +299,8 @@ type directive struct {
 	start token.Pos // of the text after "//lock:"
 	items map[string]*item
 	key   pattern
-	tick  pattern // of once
-	wrong bool    // there is a diagnostic
+	tick  pattern // the value of once
+	wrong bool    // a diagnostic was reported for it
 	settings
 }
 

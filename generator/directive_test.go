@@ -40,8 +40,7 @@ func TestReadItems(t *testing.T) {
 	}
 }
 
-// A column inside a quoted value is that of the byte as written, whatever
-// escapes stand before it.
+// A column inside a quoted value is that of the byte as written, whatever escapes come before it.
 func TestColumnsBehindEscapes(t *testing.T) {
 	for _, text := range []string{
 		`key="\t\x41\101é\U0001F600<id>"`, "key=`é<id>`", `key="<id>"`, `key "é\u00e9\xc3\xa9<id>"`,
@@ -80,7 +79,7 @@ func TestDurationsKeepTheirUnit(t *testing.T) {
 	}
 }
 
-// Every item of the table parses in both spellings, wherever it stands.
+// Every item of the table parses in both spellings and in any position.
 func TestItemsInAnyOrder(t *testing.T) {
 	for _, text := range []string{
 		`key="a" ttl=1s wait=2s reentrant max=3s`,
@@ -136,8 +135,8 @@ func TestNearMisses(t *testing.T) {
 	}
 }
 
-// What the parser is given as text must be found by the search that decides
-// whether a file is parsed at all.
+// Text that the parser recognizes must be found by the search that decides whether a file is parsed
+// at all.
 func TestMentionsFindsNearMisses(t *testing.T) {
 	for text, want := range map[string]mention{
 		"//lock:key=\"x\"":                                directiveMention,
@@ -169,7 +168,7 @@ func FuzzDirective(f *testing.F) {
 		d, problems := parseDirective(text)
 		for _, p := range problems {
 			if p.at < 0 || p.at > len(text) || p.message == "" {
-				t.Fatalf("%q: problem %+v lies outside", text, p)
+				t.Fatalf("%q: problem %+v is outside of the text", text, p)
 			}
 		}
 		if len(problems) > 0 {
@@ -180,13 +179,13 @@ func FuzzDirective(f *testing.F) {
 			if !part.isPlaceholder() {
 				continue
 			}
-			// A placeholder is ASCII or letters; unless escaped it is found where it is said to be.
+			// A placeholder consists of ASCII or letters. Unless it is escaped, the text has it at its offset.
 			at := key.offset(part.at)
 			if text[at] != '\\' && text[at] != '<' {
 				t.Fatalf("%q: %s is not at %d", text, part.text, at)
 			}
 		}
-		// The other spelling of the same items means the same.
+		// The same items in the other spelling mean the same.
 		again, problems := parseDirective(respell(d))
 		if len(problems) > 0 || again.settings != d.settings || again.key.text != d.key.text || again.tick.text != d.tick.text {
 			t.Fatalf("%q respelt as %q: %+v, %v", text, respell(d), again, problems)
@@ -194,7 +193,7 @@ func FuzzDirective(f *testing.F) {
 	})
 }
 
-// respell writes a directive with its values quoted and after a space.
+// respell writes a directive with quoted values, each after a space.
 func respell(d *directive) string {
 	var words []string
 	for _, name := range sortedKeys(d.items) {

@@ -5,23 +5,23 @@ import (
 	"go/token"
 )
 
-// Annotated is a declaration with directives, as a linter sees it: the file is
-// parsed already, and its bodies stay.
+// Annotated is a declaration with directives, as a linter sees it: the file has been parsed, and
+// function bodies are kept.
 type Annotated struct {
 	Name       *ast.Ident    // of the method or function
 	Interface  *ast.TypeSpec // the interface that declares the method, if one does
-	Directives []Directive   // in source order, those whose key can be parsed
+	Directives []Directive   // in source order; only those whose key can be parsed
 }
 
-// Directive is what one //lock: line says.
+// Directive is one //lock: line.
 type Directive struct {
 	Lock
 	Pos         token.Pos // of the comment
 	Read, Write bool
-	Parts       []Part // the key: literals and placeholders in turn
+	Parts       []Part // the key: literals and placeholders
 }
 
-// Part is a literal of a key or, with a path, a placeholder.
+// Part is a literal of a key or, if it has a path, a placeholder.
 type Part struct {
 	Literal string
 	Path    []string // "order", "Customer", "ID"
@@ -33,14 +33,14 @@ type Mistake struct {
 	Pos     token.Pos
 	Comment *ast.Comment
 	Message string
-	Hint    string // how to mend it; may be empty
-	// Correction is the line that was meant, where the comment is a near miss.
+	Hint    string // how to correct it; may be empty
+	// Correction is the line that was meant, if the comment is a near miss.
 	Correction string
 }
 
-// ReadDirectives returns the directives of one file, which must have been parsed
-// with its comments, and the mistakes in comments that are directives or were
-// meant as such. It needs no types and changes nothing.
+// ReadDirectives returns the directives of one file, which must have been parsed with its comments,
+// and the mistakes in comments that are directives or were meant to be. It needs no types and
+// changes nothing.
 func ReadDirectives(fset *token.FileSet, file *ast.File) ([]Annotated, []Mistake) {
 	f := &source{path: fset.Position(file.FileStart).Filename, syntax: file}
 	p := &pkg{run: &run{fset: fset}, files: []*source{f}}
@@ -62,7 +62,7 @@ func ReadDirectives(fset *token.FileSet, file *ast.File) ([]Annotated, []Mistake
 	return out, wrong
 }
 
-// directive is d for a linter.
+// directive converts d for a linter.
 func (p *pkg) directive(t *target, d *directive) Directive {
 	out := Directive{
 		Lock: p.lock(t, d), Pos: d.pos,

@@ -10,10 +10,10 @@ import (
 
 // A method with "<ids...>" locks one key for each element of a slice or array.
 
-// dotted is the placeholder as it is written for a list: "<ids...>".
+// dotted returns the placeholder as it is written for a list: "<ids...>".
 func (p part) dotted() string { return strings.TrimSuffix(p.text, ">") + "...>" }
 
-// lists checks that at most one placeholder is a list: nobody means a lock for each pair
+// lists checks that at most one placeholder is a list, because nobody wants a lock for each pair
 // of elements of two lists.
 func (p pattern) lists() []problem {
 	var out []problem
@@ -31,7 +31,7 @@ func (p pattern) lists() []problem {
 	return out
 }
 
-// listInTick reports lists in a tick, which is one text.
+// listInTick reports lists in a tick, because a tick is one text.
 func (p pattern) listInTick() []problem {
 	var out []problem
 	for _, ph := range p.parts {
@@ -42,7 +42,7 @@ func (p pattern) listInTick() []problem {
 	return out
 }
 
-// listInSingle reports a list in the key of a directive with an item that is for one lock.
+// listInSingle reports a list in the key of a directive with an item that allows only one lock.
 func (d *directive) listInSingle(key pattern) []problem {
 	name := d.single()
 	i := slices.IndexFunc(key.parts, func(p part) bool { return p.each })
@@ -79,7 +79,7 @@ func (r *resolver) elements(p part, v value) {
 		v = r.notNil(p, v)
 		v = value{text: "*" + v.text, path: v.path, typ: ptr.Elem(), name: v.name}
 	}
-	if v.call { // it is asked for its length, and ranged over
+	if v.call { // its length is taken, and it is ranged over
 		v = r.local(v)
 	}
 	name := r.elementName(v)
@@ -91,7 +91,7 @@ func (r *resolver) elements(p part, v value) {
 	each.Steps, r.out.steps = r.out.steps, outside
 }
 
-// elementName returns a name for an element of the list: mostly the singular of the list's name.
+// elementName returns a name for an element of the list: usually the singular of the list's name.
 func (r *resolver) elementName(v value) string {
 	if one, ok := strings.CutSuffix(v.lastName(), "s"); ok && one != "" {
 		return r.locals.pick(lowerFirst(one), "element")
@@ -113,9 +113,9 @@ func (r *resolver) reportNoList(p part, t, elem types.Type) {
 	r.report(p, hint, "%s has type %s, which is no list of values", p.text, r.describe(t))
 }
 
-// elementOf is the type of the elements of a slice or array, or of what points to one;
-// nil of anything else. A type parameter has one if all types that it allows are slices
-// of one spelling: ~[]E.
+// elementOf returns the type of the elements of a slice or array, or of a pointer to one; nil for
+// any other type. A type parameter has an element type if all types that it allows are slices with
+// the same spelling: ~[]E.
 func elementOf(t types.Type) types.Type {
 	switch t := t.Underlying().(type) {
 	case *types.Slice:
@@ -145,7 +145,7 @@ func elementOf(t types.Type) types.Type {
 	return nil
 }
 
-// isByte tells text in bytes from a list of values.
+// isByte distinguishes text in bytes from a list of values.
 func isByte(t types.Type) bool {
 	b, ok := t.Underlying().(*types.Basic)
 	return ok && b.Kind() == types.Byte
@@ -170,7 +170,7 @@ func keyable(t types.Type) bool {
 	}
 }
 
-// noteRequests notes the imports of a wrapper that takes a list's locks and others.
+// noteRequests records the imports of a wrapper that takes the locks of a list and others.
 func (f *fileModel) noteRequests(locks []templates.Lock) {
 	if !slices.ContainsFunc(locks, func(l templates.Lock) bool { return l.Key.Each != nil }) {
 		return

@@ -10,7 +10,7 @@ import (
 	"github.com/lockgen/lockgen/generator"
 )
 
-// A list is a placeholder like any other to those who read directives without types.
+// For code that reads directives without types, a list is a placeholder like any other.
 func TestDirectiveOfAList(t *testing.T) {
 	const src = "package p\n\nimport \"context\"\n\n//lock:key=\"shop:<shop>:item:<o.IDs...>\"\n" +
 		"func F(ctx context.Context, shop string, o O) error { return nil }\n"

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// through goes along embedded fields one by one, because a nil one must be an error of the
-// key and not a panic. It leaves out a field that only its own package can name: Go finds
-// what is in it without its name.
+// through selects embedded fields one by one, because a nil one must be an error of the key and not
+// a panic. It leaves out a field that only its own package can name: Go finds the fields in it
+// without its name.
 func (r *resolver) through(p part, v value, path []*types.Var) (value, bool) {
 	if i := r.unnamed(v.typ, path); i >= 0 {
 		at := v.path
@@ -31,8 +31,8 @@ func (r *resolver) through(p part, v value, path []*types.Var) (value, bool) {
 	return r.notNil(p, v), true
 }
 
-// unnamed returns the index in path of the first embedded field that the key function has
-// to name and can't, or -1. The path begins at t.
+// unnamed returns the index in path of the first embedded field that the key function must name and
+// can't, or -1. The path begins at t.
 func (r *resolver) unnamed(t types.Type, path []*types.Var) int {
 	for i, field := range path {
 		found, _, _ := types.LookupFieldOrMethod(t, true, r.m.unit.types, field.Name())
@@ -51,7 +51,7 @@ func (r *resolver) hides(field *types.Var) bool {
 	return !field.Exported() && field.Pkg() != r.m.unit.types
 }
 
-// goneInto says why the key function has to name an embedded field of that type, if it has to.
+// goneInto says why the key function must name an embedded field of that type, if it must.
 func (r *resolver) goneInto(t types.Type) string {
 	switch {
 	case canBeNil(t):
@@ -62,8 +62,8 @@ func (r *resolver) goneInto(t types.Type) string {
 	return ""
 }
 
-// embeddedFields returns the fields at index: the first is a field of t, and each other
-// one is a field of the one before it.
+// embeddedFields returns the fields at index: the first is a field of t, and each other one is a
+// field of the one before it.
 func embeddedFields(t types.Type, index []int) (path []*types.Var) {
 	for _, i := range index {
 		field := structOf(t).Field(i)
@@ -72,8 +72,9 @@ func embeddedFields(t types.Type, index []int) (path []*types.Var) {
 	return path
 }
 
-// promotedFrom returns the last embedded field that can be nil or is a time, of those through
-// which v has the method. It returns v if there is none, or only another package can name one.
+// promotedFrom returns the last embedded field that can be nil or is a time, among the fields
+// through which v has the method. It returns v if there is none, or if only another package can
+// name it.
 func (r *resolver) promotedFrom(p part, v value, method string) (value, bool) {
 	_, index, _ := types.LookupFieldOrMethod(v.typ, true, nil, method)
 	path := embeddedFields(v.typ, index[:len(index)-1])

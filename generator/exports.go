@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// exports says where the export data of packages is, as a build system has it.
+// exports says where the export data of packages is, in the words of a build system.
 type exports struct {
-	path    string              // of the file that says it
+	path    string              // the path of the file that says it
 	files   map[string]string   // export data by import path
-	folders []string            // in which PATH.a has the export data of other paths
+	folders []string            // folders in which PATH.a has the export data of other paths
 	sources map[string][]string // Go files by import path
 }
 
@@ -61,7 +61,7 @@ func absolute(dir, path string) string {
 	return filepath.Join(dir, path)
 }
 
-// file is where the export data of a package is, or "".
+// file returns the file with the export data of a package, or "".
 func (e *exports) file(path string) string {
 	if file := e.files[path]; file != "" {
 		return file
@@ -75,9 +75,8 @@ func (e *exports) file(path string) string {
 	return ""
 }
 
-// load reads the types of these imports. One that is missing is an error to go/types, which
-// matters only where an annotated signature names it. Without the runtime nothing can be
-// generated.
+// load reads the types of these imports. One that is missing is an error to go/types, which matters
+// only if an annotated signature names it. Without the runtime nothing can be generated.
 func (e *exports) load(r *run, paths []string) (*importer, error) {
 	im := newImporter()
 	compiled := gc.ForCompiler(r.fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(e.file(path)) })
@@ -102,8 +101,8 @@ func (e *exports) load(r *run, paths []string) (*importer, error) {
 	return im, nil
 }
 
-// standardRoots are the first elements of the import paths of Go's own packages. That such
-// a path has no dot is not enough: those of a company's repository may have none either.
+// standardRoots are the first elements of the import paths of Go's own packages. A path without a
+// dot need not be one of these: paths in a company's repository may have no dot either.
 var standardRoots = strings.Fields("archive bufio bytes cmp compress container context crypto database debug embed encoding " +
 	"errors expvar flag fmt go hash html image index io iter log maps math mime net os path plugin reflect regexp runtime " +
 	"slices sort strconv strings structs sync syscall testing text time unicode unique unsafe weak")

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// checkFallback reports a fallback that can't be called in place of m. If m is of another
-// package, that package checks it.
+// checkFallback reports a fallback that can't be called in place of m. A method m of another
+// package is checked by that package.
 func (b *builder) checkFallback(m *method, d *directive) {
 	if d.fallback == "" || m.embedder != nil || d.wrong {
 		return
@@ -29,8 +29,8 @@ func (b *builder) checkFallback(m *method, d *directive) {
 	}
 }
 
-// beside returns the method of that name of m's type, with m's names for its type parameters;
-// if m is a function, the function of that name. It returns nil if there is none.
+// beside returns the method with that name of m's type, with m's names for its type parameters; or,
+// if m is a function, the function with that name. It returns nil if there is none.
 func (m *method) beside(name string) types.Object {
 	pkg := m.unit.types
 	if m.recv == nil {
@@ -43,7 +43,7 @@ func (m *method) beside(name string) types.Object {
 			args = append(args, p)
 		}
 		if args != nil {
-			t, _ = types.Instantiate(nil, t, args, false) // of a type as it is declared: no error
+			t, _ = types.Instantiate(nil, t, args, false) // no error, because the type is instantiated as it is declared
 		}
 		t = types.NewPointer(t)
 	}
@@ -58,7 +58,7 @@ func (m *method) hasNo(fallback string) string {
 	return m.recv.Name() + " has no method " + fallback
 }
 
-// nearFallback is the hint where there is no fallback of that name.
+// nearFallback returns the hint if there is no fallback of that name.
 func (m *method) nearFallback(name string) string {
 	var have []string
 	if m.recv == nil {
@@ -77,12 +77,12 @@ func (m *method) nearFallback(name string) string {
 	return "it is called where another holds the lock; declare it like " + m.fn.Name()
 }
 
-// described spells a type as messages do.
+// described returns the text of a type for messages.
 func (b *builder) described(t types.Type) string {
 	return types.TypeString(t, types.RelativeTo(b.unit.types))
 }
 
-// fallbackOf is what the wrapper calls where the lock of a method was not acquired.
+// fallbackOf returns what the wrapper calls if the lock of a method was not acquired.
 func fallbackOf(g *guarded, gm guardedMethod, receiver string) string {
 	name := gm.directives[0].fallback
 	if name == "" {

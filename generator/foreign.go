@@ -17,13 +17,13 @@ type foreignFiles struct {
 	packages map[string]foreignPackage // by import path
 }
 
-// foreignPackage is what another package has annotated.
+// foreignPackage has the annotated declarations of another package.
 type foreignPackage struct {
-	targets map[string][]*target // "Type.Method": one for each build that has its own
+	targets map[string][]*target // "Type.Method": one for each build with its own declaration
 	unread  []Diagnostic         // one for each file that can't be read
 }
 
-// foreignTargets are the annotated methods of another package in all builds, by type and name.
+// foreignTargets returns the annotated methods of another package in all builds, by type and name.
 func (u *unit) foreignTargets(path string) map[string][]*target {
 	if u.pkg.external && path == u.pkg.tested.path {
 		return u.pkg.tested.byName()
@@ -37,7 +37,7 @@ func (u *unit) foreignTargets(path string) map[string][]*target {
 		var err error
 		if r.exports != nil {
 			files = goFiles{r.exports.sources[path], len(r.exports.sources[path])}
-		} else if !listed { // embedded by a type that this package imports
+		} else if !listed { // the type is embedded by a type of a package that this one imports
 			files, err = r.goFilesOf(path)
 		}
 		found = r.readForeign(path, files)
@@ -53,7 +53,7 @@ func (u *unit) foreignTargets(path string) map[string][]*target {
 	return found.targets
 }
 
-// goFilesOf lists the files of a package that no file here imports.
+// goFilesOf lists the files of a package that no file of this package imports.
 func (r *run) goFilesOf(path string) (files goFiles, err error) {
 	listed, err := packages.Load(r.config(r.ctx, packages.NeedName|packages.NeedFiles), path)
 	for _, p := range listed {
@@ -91,7 +91,7 @@ func (r *run) readForeign(path string, files goFiles) foreignPackage {
 	return foreignPackage{targets: p.byName(), unread: unread}
 }
 
-// byName are the annotated methods of the package, by type and name.
+// byName returns the annotated methods of the package, by type and name.
 func (p *pkg) byName() map[string][]*target {
 	if p.index.targets != nil {
 		return p.index.targets
@@ -106,8 +106,8 @@ func (p *pkg) byName() map[string][]*target {
 	return p.index.targets
 }
 
-// foreignBuilds are the builds in which types of other packages, embedded in a guarded type,
-// have annotated methods that the present build does not have.
+// foreignBuilds returns the builds in which guarded types embed types of other packages whose
+// annotated methods the present build lacks.
 func (u *unit) foreignBuilds() (out []constraint.Expr) {
 	if u.pkg.run.exports != nil {
 		return nil
@@ -127,7 +127,7 @@ func (u *unit) foreignBuilds() (out []constraint.Expr) {
 	return out
 }
 
-// promotable are the annotated methods, in all builds, of the types of other packages that t
+// promotable returns the annotated methods, in all builds, of the types of other packages that t
 // embeds.
 func (u *unit) promotable(t types.Type) (out []*target) {
 	for _, other := range embeddedTypes(t) {
@@ -144,7 +144,7 @@ func (u *unit) promotable(t types.Type) (out []*target) {
 	return out
 }
 
-// embeddedTypes are the named types that t is, or embeds at any depth.
+// embeddedTypes returns the named types that t is, or embeds at any depth.
 func embeddedTypes(t types.Type) (out []*types.Named) {
 	var visit func(t types.Type)
 	visit = func(t types.Type) {
@@ -163,7 +163,7 @@ func embeddedTypes(t types.Type) (out []*types.Named) {
 	return out
 }
 
-// embeddedIn are the types that t embeds itself.
+// embeddedIn returns the types that t embeds directly.
 func embeddedIn(t types.Type) (out []types.Type) {
 	switch t := t.Underlying().(type) {
 	case *types.Struct:
@@ -178,10 +178,9 @@ func embeddedIn(t types.Type) (out []types.Type) {
 	return out
 }
 
-// checkEmbedded reports an embedded type that is not known because a build system has not
-// handed over the export data of its package: its methods would be called without their
-// locks. With the go command all imports are known, or the package does not compile. Types
-// of C have no methods.
+// checkEmbedded reports an embedded type that is unknown because a build system did not pass the
+// export data of its package: its methods would be called without their locks. With the go command
+// all imports are known, or the package does not compile. Types of C have no methods.
 func (b *builder) checkEmbedded(g *guarded) {
 	if b.pkg.run.exports == nil || !slices.ContainsFunc(embeddedTypes(g.recv.Type()), func(t *types.Named) bool {
 		return t.Obj().Pkg() == b.unit.types && slices.ContainsFunc(append(embeddedIn(t), t), unknown)
@@ -205,7 +204,7 @@ func (b *builder) checkEmbedded(g *guarded) {
 	b.pkg.report(g.recv.Pos(), hint, "%s has methods from a type that can't be determined: a directive there would be lost", g.recv.Name())
 }
 
-// planForeign adds the builds in which types that the package embeds have other annotated
+// planForeign adds the builds in which embedded types of other packages have other annotated
 // methods.
 func (u *unit) planForeign() (added []*unit) {
 	p := u.pkg

@@ -6,34 +6,32 @@ import (
 	"slices"
 )
 
-// Options say what to generate for. The zero value is the package in the
-// current directory.
+// Options say what to generate for. The zero value means the package in the current directory.
 type Options struct {
-	Dir        string             // where the go command runs; empty is the current directory
-	Patterns   []string           // as the go command takes them; none is "."
-	Env        []string           // environment of the go command; nil is the process's own
+	Dir        string             // where the go command runs; empty means the current directory
+	Patterns   []string           // as for the go command; none means "."
+	Env        []string           // environment of the go command; nil means that of the process
 	BuildFlags []string           // passed to the go command: "-tags=integration"
-	Progress   func(stage string) // told of each stage, one at a time, if set
+	Progress   func(stage string) // called for each stage, one at a time, unless nil
 
-	Build *Build // instead of Patterns; nil is what the go command lists
+	Build *Build // used instead of Patterns; nil means the packages that the go command lists
 }
 
-// Result is what a run found out.
+// Result is the result of a run.
 type Result struct {
 	Packages    int          // how many packages were looked at
 	Methods     int          // how many methods have a directive
-	Folders     []string     // where these packages are
+	Folders     []string     // the folders of these packages
 	Files       []File       // of packages without a diagnostic, sorted by path
 	Diagnostics []Diagnostic // sorted, each once
-	Warnings    []Diagnostic // what stops nothing; likewise
+	Warnings    []Diagnostic // problems that stop nothing; likewise
 }
 
-// Generate computes the generated file of each package that has a directive or
-// lost its last one. Mistakes in directives are diagnostics, all of them of all
-// packages, and a package that has one yields no file. An error means that
-// packages could not be loaded: they themselves, or what they import, such as
-// the runtime that go.mod does not require yet. The result beside the error has
-// the diagnostics that could be found all the same, and no file.
+// Generate computes the generated file of each package that has a directive or lost its last one.
+// Mistakes in directives are diagnostics. All mistakes of all packages are reported, and no file is
+// generated for a package with a mistake. An error means that packages could not be loaded: the
+// packages themselves or their imports, such as the runtime if go.mod does not require it yet.
+// Together with an error, the result has the diagnostics that could still be found, and no file.
 func Generate(ctx context.Context, opts Options) (*Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -62,8 +60,8 @@ func Generate(ctx context.Context, opts Options) (*Result, error) {
 	return res, broken
 }
 
-// unlisted is the result where the go command lists no package: the mistakes in the
-// directives of the folders that the patterns name, as far as their text shows them.
+// unlisted returns the result if the go command lists no package: the mistakes in the directives of
+// the folders that the patterns name, as far as their text shows them.
 func (r *run) unlisted() *Result {
 	if !r.nameFolders() {
 		return &Result{}
@@ -98,12 +96,12 @@ func (r *run) generate(ctx context.Context, pkgs []*pkg, units [][]*unit, import
 	}
 }
 
-// round generates for some builds. Those that need one of the packages which this run
-// generates for are returned: the types that they name may not be generated yet.
+// round generates for some builds. It returns those that need a package for which this run
+// generates, because types that they name may not be generated yet.
 func (r *run) round(ctx context.Context, units [][]*unit, imports *importer, making map[string]bool) (waiting [][]*unit) {
 	left := make([][]*unit, len(units))
 	parallel(len(units), func(i int) {
-		planned := slices.Clone(units[i]) // what a test needs of the package that it tests is there first
+		planned := slices.Clone(units[i]) // what a test needs of the package that it tests comes first
 		for at := 0; at < len(planned); at++ {
 			u := planned[at]
 			if !u.generate(ctx, imports, making) {
@@ -116,7 +114,7 @@ func (r *run) round(ctx context.Context, units [][]*unit, imports *importer, mak
 	return slices.DeleteFunc(left, func(of []*unit) bool { return len(of) == 0 })
 }
 
-// wrappedBy are the packages that this run generates for, by path.
+// wrappedBy returns the packages that this run generates for, by path.
 func (r *run) wrappedBy(pkgs []*pkg) map[string]bool {
 	out := map[string]bool{}
 	for _, p := range pkgs {
@@ -127,7 +125,7 @@ func (r *run) wrappedBy(pkgs []*pkg) map[string]bool {
 	return out
 }
 
-// made are the files that were generated so far and are not there yet, by path.
+// made returns the files that were generated so far and are not written yet, by path.
 func (r *run) made(pkgs []*pkg) map[string][]byte {
 	out := map[string][]byte{}
 	for _, p := range pkgs {
@@ -143,8 +141,8 @@ func (r *run) made(pkgs []*pkg) map[string][]byte {
 	return out
 }
 
-// generate generates one build of one package. It gives up, for another round, if an
-// annotated signature can't be resolved while an import of it is being generated.
+// generate generates one build of one package. It gives up, for another round, if an annotated
+// signature can't be resolved while one of its imports is being generated.
 func (u *unit) generate(ctx context.Context, imports *importer, making map[string]bool) (done bool) {
 	u.load(imports)
 	u.others = u.foreignBuilds()
@@ -164,7 +162,7 @@ func (u *unit) generate(ctx context.Context, imports *importer, making map[strin
 	u.find()
 	models := u.resolve()
 	if imports.withoutRuntime {
-		return true // that is an error, and mistakes in the directives are already reported
+		return true // this is an error, and mistakes in the directives are already reported
 	}
 	u.render(models)
 	u.verify()

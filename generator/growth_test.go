@@ -12,7 +12,7 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// growing are packages of n things, with which time and memory have to grow.
+// growing are packages of n things. Time and memory must grow linearly with n.
 var growing = []struct {
 	name   string
 	source func(n int) string
@@ -50,25 +50,25 @@ func repeated(head string, n int, format string) string {
 	return b.String()
 }
 
-// generateShape returns what generates for a file.
+// generateShape returns a function that generates for the file src.
 func generateShape(t testing.TB, src string) func() {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "svc.go")
 	require.NoError(t, os.WriteFile(path, []byte(src), 0o600))
-	_, err := fuzzImports() // they are loaded once, and that takes its time
+	_, err := fuzzImports() // they are loaded once, and that takes time
 	require.NoError(t, err)
 	return func() { generateAlone(t, path, src) }
 }
 
-// What a run allocates grows with the input, and no faster. A copy of all names for each
-// of them, or a message for each pair, is seen here on the busiest machine.
+// The bytes that a run allocates grow linearly with the input. A copy of all names for each of
+// them, or a message for each pair, is noticed here on the busiest machine.
 func TestAllocations(t *testing.T) {
 	const few, times, limit = 60, 8, 10
 	for _, shape := range growing {
 		t.Run(shape.name, func(t *testing.T) {
 			one, many := allocated(generateShape(t, shape.source(few))), allocated(generateShape(t, shape.source(few*times)))
 			if ratio := float64(many) / float64(one); ratio > limit {
-				t.Errorf("%d times the %s allocate %.1f times the bytes: %d, %d", times, shape.name, ratio, one, many)
+				t.Errorf("%d times as many %s allocate %.1f times as many bytes: %d, %d", times, shape.name, ratio, one, many)
 			}
 		})
 	}
@@ -96,8 +96,8 @@ func BenchmarkGenerate(b *testing.B) {
 	}
 }
 
-// Most files of most modules have no directive. Their texts are gone once they were
-// searched; one beside annotated code is read again when it is parsed.
+// Most files of most modules have no directive. Their texts are dropped once they were searched.
+// The text of a file next to annotated code is read again when it is parsed.
 func TestTextsAreNotKept(t *testing.T) {
 	dir := t.TempDir()
 	l := &packages.Package{Name: "svc", PkgPath: "example.com/svc", Dir: dir}

@@ -10,11 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The time that a package takes grows with its types, and no faster. It is the
-// processor's time of this process: on a busy machine the clock goes on while a long run
-// waits for its turn, and a short one need not wait. The best of three tries counts, as
-// the garbage collector runs in some of them: code that is quadratic or cubic takes 64
-// or 512 times as long in each.
+// The time for a package grows linearly with its types. It is the processor time of this process:
+// on a busy machine the clock runs while a long run waits for the processor, and a short run need
+// not wait. The best of three tries counts, because the garbage collector runs in some of them.
+// Quadratic or cubic code takes 64 or 512 times as long in each.
 func TestGrowth(t *testing.T) {
 	const few, times, limit = 80, 8, 24
 	took := func(n int) time.Duration {
@@ -34,7 +33,7 @@ func TestGrowth(t *testing.T) {
 			return
 		}
 	}
-	t.Fatalf("%d times the types take %.0f times as long", times, best)
+	t.Fatalf("%d times as many types take %.0f times as long", times, best)
 }
 
 func processorTime(t *testing.T) time.Duration {

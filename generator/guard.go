@@ -8,8 +8,8 @@ import (
 	"github.com/lockgen/lockgen/templates"
 )
 
-// guard is the signature of a method or function as the output takes it to be,
-// and the expression that has it.
+// guard returns the signature of a method or function as the output expects it, and the expression
+// that has it.
 func (f *fileModel) guard(m *method) templates.Guard {
 	sig, params := m.fn.Signature(), slices.Collect(m.typeParams().TypeParams())
 	g := templates.Guard{Func: m.fn.Name()}
@@ -37,7 +37,7 @@ func (f *fileModel) guard(m *method) templates.Guard {
 	return g
 }
 
-// paramTypes are the types of the parameters without their names.
+// paramTypes returns the types of the parameters without their names.
 func (f *fileModel) paramTypes(sig *types.Signature) []string {
 	var out []string
 	for v := range sig.Params().Variables() {

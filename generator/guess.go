@@ -10,17 +10,16 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// guess is a load of imports that runs while the go command still lists the
-// packages: each takes as long as the other, and neither needs both processors.
-// It takes the folders that the patterns name for the packages. If the listing then
-// needs more, the guess is not used.
+// guess is a load of imports that runs while the go command still lists the packages: the two take
+// equally long, and neither needs both processors. The guess assumes that the packages are the
+// folders that the patterns name. If the listing then needs more imports, the guess is not used.
 type guess struct {
 	done  chan struct{}
 	paths []string
-	im    *importer // nil where it could not be loaded
+	im    *importer // nil if the imports could not be loaded
 }
 
-// startGuess returns nil where the patterns name no folder.
+// startGuess returns nil if the patterns name no folder.
 func (r *run) startGuess(ctx context.Context) *guess {
 	if !r.nameFolders() {
 		return nil
@@ -54,7 +53,7 @@ func (g *guess) wait() {
 	}
 }
 
-// covers reports whether the guess, which is done, has loaded these imports.
+// covers reports whether the guess, which must be done, has loaded these imports.
 func (g *guess) covers(paths []string) bool {
 	return g != nil && g.im != nil && containsAll(g.paths, paths)
 }
@@ -63,8 +62,8 @@ func containsAll(all, some []string) bool {
 	return !slices.ContainsFunc(some, func(s string) bool { return !slices.Contains(all, s) })
 }
 
-// scanFolders parses what the folders of the patterns have, as if all their
-// files were in this build.
+// scanFolders parses the files in the folders of the patterns, as if all of them were in this
+// build.
 func (r *run) scanFolders() []*pkg {
 	var listed []*packages.Package
 	for _, pattern := range r.patterns() {

@@ -2,8 +2,8 @@ package generator
 
 import "go/types"
 
-// importTable gives each package that the output mentions a name that neither
-// the package's declarations nor any parameter hides.
+// importTable gives each package that the output mentions a name that neither the package's
+// declarations nor any parameter hides.
 type importTable struct {
 	self     *types.Package
 	packages map[string]*imported // by path
@@ -11,13 +11,13 @@ type importTable struct {
 
 // imported is a package that the output can mention.
 type imported struct {
-	own   string // what it is called itself
-	users string // what the user's files call it, if they do
-	name  string // what we call it
+	own   string // the package's own name
+	users string // its name in the user's files, if they import it
+	name  string // its name in the output
 	body  bool   // statements may mention it, where parameters hide names
 }
 
-// newImportTable is a table with what our own statements mention.
+// newImportTable returns a table with the packages that generated statements mention.
 func newImportTable(self *types.Package, users map[string]string) *importTable {
 	t := &importTable{self: self, packages: map[string]*imported{}}
 	for path, own := range bodyImports {
@@ -32,7 +32,7 @@ func newImportTable(self *types.Package, users map[string]string) *importTable {
 	return t
 }
 
-// name is what the output calls a package.
+// name returns the output's name for a package.
 func (t *importTable) name(path string) string {
 	if p := t.packages[path]; p != nil {
 		return p.name
@@ -40,7 +40,7 @@ func (t *importTable) name(path string) string {
 	return ""
 }
 
-// collect is a types.Qualifier that notes which packages a type mentions.
+// collect is a types.Qualifier that records which packages a type mentions.
 func (t *importTable) collect(p *types.Package) string {
 	if p != t.self {
 		if t.packages[p.Path()] == nil {
@@ -60,14 +60,13 @@ func (t *importTable) collectBody(p *types.Package) string {
 	return name
 }
 
-// assign gives the collected packages names that are not taken. Packages that bodies use
-// come last, and get names that no parameter hides, so that the names in the user's
-// signatures stay.
+// assign gives the collected packages names that are not taken. Packages that bodies use come last,
+// and get names that no parameter hides, so that the names in the user's signatures stay.
 func (t *importTable) assign(taken, parameters *scope) {
 	for _, body := range []bool{false, true} {
 		for _, path := range sortedKeys(t.packages) {
 			p := t.packages[path]
-			if p.own == "" || p.body != body { // without a name of its own it is not mentioned
+			if p.own == "" || p.body != body { // a package without a name of its own is not mentioned
 				continue
 			}
 			candidates := []string{p.own, p.own + "pkg"}
@@ -84,11 +83,11 @@ func (t *importTable) assign(taken, parameters *scope) {
 	}
 }
 
-// bodyImports are the packages that our own statements mention, and their names.
+// bodyImports are the packages that generated statements mention, and their names.
 var bodyImports = map[string]string{RuntimePath: "lock", "errors": "errors", "reflect": "reflect", "slices": "slices", "strconv": "strconv", "time": "time"}
 
-// usersNames maps the imports of the package to the names that its files give
-// them; the first file that names one decides.
+// usersNames maps the imports of the package to their names in its files. The first file that names
+// one decides.
 func (p *pkg) usersNames() map[string]string {
 	out := map[string]string{}
 	for _, f := range p.files {

@@ -11,15 +11,15 @@ import (
 	"github.com/lockgen/lockgen/templates"
 )
 
-// settings is what the items of a directive, except the key, ask for: from the Locker, and
-// from the wrapper.
+// settings is what the items of a directive, except the key, ask for: from the Locker, and from the
+// wrapper.
 type settings struct {
-	templates.Policy // without names and the key yet
+	templates.Policy // names and the key are not set yet
 	merge            int
 	fallback         string
 }
 
-// kind names the kind of lock.
+// kind returns the name of the lock's kind.
 func (s *settings) kind() string {
 	switch {
 	case s.Read:
@@ -38,17 +38,17 @@ func (s *settings) kind() string {
 	return "exclusive"
 }
 
-// itemSpec says what an item means. read checks the value and stores it; it is
-// nil for a flag, whose set is called.
+// itemSpec describes an item. read checks the value and stores it; it is nil for a flag, for which
+// set is called.
 type itemSpec struct {
 	name    string
-	example string // how it is written
+	example string // the item as it is written
 	read    func(s *settings, it *item) *problem
 	set     func(s *settings)
 }
 
-// itemSpecs are all items, in the order in which messages list them. "key" is
-// read by its own parser, in pattern.go.
+// itemSpecs are all items, in the order in which messages list them. "key" has its own parser, in
+// pattern.go.
 var itemSpecs = []itemSpec{
 	{name: "key", example: `key="seckill:voucher:<id>"`, read: func(*settings, *item) *problem { return nil }},
 	{name: "ttl", example: "ttl=60s", read: func(s *settings, it *item) *problem { return readDuration(it, &s.TTL) }},
@@ -125,11 +125,11 @@ func parseDirective(text string) (*directive, []problem) {
 	return d, append(problems, d.conflicts()...)
 }
 
-// isStrayValue reports whether an item is probably the value of the one before.
+// isStrayValue reports whether an item is probably the value of the item before it.
 func isStrayValue(it item) bool { return !it.valued && findItem(it.name) == nil }
 
-// triedKey reports whether some item without a name, or with an unknown one, was
-// meant to be the key, so that its absence is no mistake of its own.
+// triedKey reports whether an item without a name, or with an unknown one, was meant to be the key.
+// Then a missing key is not another mistake.
 func triedKey(items []item) bool {
 	for _, it := range items {
 		if it.name == "" || strings.HasPrefix(otherNames[strings.ToLower(it.name)], "key=") || findItem(it.name) == nil && nearest(strings.ToLower(it.name), itemNames()) == "key" {
@@ -139,7 +139,7 @@ func triedKey(items []item) bool {
 	return false
 }
 
-// otherNames maps names of items in other tools to what to write here.
+// otherNames maps names of items in other tools to the items of lockgen.
 var otherNames = map[string]string{
 	"expire": "ttl=60s", "expires": "ttl=60s", "expiry": "ttl=60s", "expiration": "ttl=60s", "lease": "ttl=60s",
 	"leasetime": "ttl=60s", "duration": "ttl=60s", "timeout": "wait=2s, how long to wait for the lock", "waittime": "wait=2s",
@@ -164,7 +164,7 @@ func unknownItem(it *item) problem {
 	return problem{it.at, "unknown item " + it.name, "have " + strings.Join(itemNames(), ", ")}
 }
 
-// Item is what a directive can have in it.
+// Item is an item that a directive can have.
 type Item struct {
 	Name    string // "wait"
 	Example string // "wait=2s"
@@ -219,10 +219,10 @@ var units = map[string]time.Duration{
 	"ms": time.Millisecond, "s": time.Second, "m": time.Minute, "h": time.Hour,
 }
 
-// maxTTL is the longest lease that the runtime takes.
+// maxTTL is the longest lease that the runtime accepts.
 const maxTTL = 100 * 365 * 24 * time.Hour
 
-// maxSticky is the longest that the runtime keeps a lease which nobody uses.
+// maxSticky is the longest time for which the runtime keeps an idle lease.
 const maxSticky = maxTTL / 10
 
 func readDuration(it *item, into *templates.Duration) *problem {
@@ -265,10 +265,10 @@ func isOverflow(s string) bool {
 	return err == nil
 }
 
-// inUnits keeps the unit that the user wrote, or takes the largest that divides d.
+// inUnits keeps the unit that the user wrote, or uses the largest unit that divides d.
 func inUnits(text string, d time.Duration) templates.Duration {
 	if m := plainDuration.FindStringSubmatch(text); m != nil {
-		n, _ := strconv.ParseInt(m[1], 10, 64) // it parsed as a duration
+		n, _ := strconv.ParseInt(m[1], 10, 64) // it was parsed as a duration
 		return templates.Duration{Count: n, Unit: units[m[2]]}
 	}
 	for _, unit := range []time.Duration{time.Hour, time.Minute, time.Second, time.Millisecond, time.Microsecond} {

@@ -13,7 +13,7 @@ var (
 	textMarshaler = oneMethod("MarshalText", types.NewSlice(types.Universe.Lookup("byte").Type()), types.Universe.Lookup("error").Type())
 )
 
-// oneMethod builds fmt.Stringer and its like without loading a package.
+// oneMethod builds an interface such as fmt.Stringer without loading a package.
 func oneMethod(name string, results ...types.Type) *types.Interface {
 	var vars []*types.Var
 	for _, t := range results {
@@ -28,7 +28,7 @@ func isTime(t types.Type) bool {
 	return ok && named.Obj().Name() == "Time" && named.Obj().Pkg() != nil && named.Obj().Pkg().Path() == "time"
 }
 
-// zoneHint says how to make one key of an instant.
+// zoneHint says how to make an instant a key that does not depend on the time zone.
 func zoneHint(p part) string {
 	if p.each {
 		return "pass them in UTC"
@@ -36,9 +36,9 @@ func zoneHint(p part) string {
 	return "say " + strings.TrimSuffix(p.text, ">") + ".UTC>, or .Unix>"
 }
 
-// basicKinds returns how a value of a basic type becomes text; for a type parameter, how
-// values of all types that it allows do. It returns nil if those of one of the types do
-// not.
+// basicKinds returns how a value of a basic type becomes text. For a type parameter it returns how
+// the values of all types that it allows do. It returns nil if the values of one of the types do
+// not become text.
 func basicKinds(t types.Type) []templates.PartKind {
 	if param, ok := types.Unalias(t).(*types.TypeParam); ok {
 		return typeSetKinds(param.Constraint().Underlying().(*types.Interface))
@@ -60,8 +60,8 @@ func basicKinds(t types.Type) []templates.PartKind {
 	return nil
 }
 
-// typeSetKinds returns the kinds of the types of a constraint. Each of its embedded
-// elements bounds them, so the one with the fewest says most.
+// typeSetKinds returns the kinds of the types of a constraint. Each of its embedded elements limits
+// them, so the one with the fewest kinds is the most precise.
 func typeSetKinds(set *types.Interface) []templates.PartKind {
 	var fewest []templates.PartKind
 	for t := range set.EmbeddedTypes() {
@@ -132,7 +132,7 @@ func (r *resolver) method(p part, v value) bool {
 		}
 		from, ok := r.promotedFrom(p, v, way.method)
 		switch {
-		case !ok: // reported
+		case !ok: // it was reported
 		case r.tick && isTime(pointee(from.typ)):
 			r.text(p, from)
 		case types.Implements(from.typ, way.iface):

@@ -12,39 +12,39 @@ import (
 	"time"
 )
 
-// Lock is what one directive says.
+// Lock describes one directive.
 type Lock struct {
-	Key       string // as the directive spells it: "seckill:voucher:<id>"
+	Key       string // as written in the directive: "seckill:voucher:<id>"
 	Method    string // "SeckillService.CreateVoucherOrder"
-	Package   string // import path
-	File      string // absolute
+	Package   string // the import path
+	File      string // the absolute path
 	Line      int
 	Column    int
 	TTL       time.Duration
 	Kind      string // "exclusive", "read", "write", "fair", "permits", "once" or "leader"
-	Tick      string // of kind "once", as the directive spells it: "<day>"
-	Permits   int    // of kind "permits": how many there are, else 0
-	Weight    int    // how many of them a hold takes; 0 is 1
-	Queue     int    // how many may wait in a process; 0 is any number
-	Merge     int    // how many requests share a lock at the most; 0 is none
+	Tick      string // of kind "once", as written in the directive: "<day>"
+	Permits   int    // of kind "permits": how many permits there are, otherwise 0
+	Weight    int    // how many of them a hold takes; 0 means 1
+	Queue     int    // how many calls may wait in a process; 0 means any number
+	Merge     int    // how many requests share a lock at most; 0 means that none do
 	Delay     time.Duration
 	AtLeast   time.Duration
 	Sticky    time.Duration
-	Wait      time.Duration // how long a call waits for the lock; 0 is until its context ends
-	Max       time.Duration // how long the lease is renewed; 0 is until the method returns
+	Wait      time.Duration // how long a call waits for the lock; 0 means until its context ends
+	Max       time.Duration // how long the lease is renewed; 0 means until the method returns
 	Try       bool          // a call does not wait
 	NoRenew   bool          // renew=off
 	Reentrant bool
-	Skip      bool   // no error where another holds the lock
-	Fallback  string // what is called there instead; empty is nothing
-	Backend   string // empty is the Locker's own
+	Skip      bool   // no error if another call holds the lock
+	Fallback  string // the method that is called instead; empty if there is none
+	Backend   string // empty means the Locker's own
 
 	parts  []part
-	ownTTL bool // the directive has one
+	ownTTL bool // the directive sets one
 }
 
-// KindInWords returns what all locks of a key must have in common: "read-write lock",
-// "semaphore of 3".
+// KindInWords returns what all locks of a key must have in common: "read-write lock", "semaphore of
+// 3".
 func (l *Lock) KindInWords() string { return kindInWords(l.Kind, l.Permits) }
 
 func kindInWords(kind string, permits int) string {
@@ -63,8 +63,8 @@ func kindInWords(kind string, permits int) string {
 	return "mutex"
 }
 
-// Items is what the directive asks for beside its key, ttl and backend, as it spells it, the kind
-// first: "permits=3 wait=2s".
+// Items returns the items of the directive other than its key, ttl and backend, as written there,
+// the kind first: "permits=3 wait=2s".
 func (l *Lock) Items() string {
 	words := []string{l.Kind}
 	if l.Permits > 0 {
@@ -103,7 +103,8 @@ func (l *Lock) Items() string {
 	return strings.Join(words, " ")
 }
 
-// Text is what the directive asks for, the same however it is spelt: "a:<id>" ttl=5s exclusive try.
+// Text returns the directive in a form that does not depend on its spelling: "a:<id>" ttl=5s
+// exclusive try.
 func (l *Lock) Text() string {
 	text := strconv.Quote(l.Key)
 	if l.Backend != "" {
@@ -127,11 +128,11 @@ func ShortDuration(d time.Duration) string {
 	return s
 }
 
-// DefaultTTL is the lease length where a directive says none.
+// DefaultTTL is the lease length if a directive sets none.
 const DefaultTTL = 30 * time.Second
 
-// List reads the directives of packages, and no types. Those that have a mistake
-// are diagnostics and not in the list. Beside an error there may be diagnostics.
+// List reads the directives of packages, and no types. Directives with a mistake are diagnostics
+// and not in the list. There may be diagnostics together with an error.
 func List(ctx context.Context, opts Options) ([]Lock, []Diagnostic, error) {
 	r := newRun(ctx, opts)
 	listed, err := r.list(ctx)
@@ -176,15 +177,14 @@ func (p *pkg) lock(t *target, d *directive) Lock {
 	return l
 }
 
-// Value is what a placeholder stands for in a key.
+// Value is the value of a placeholder in a key.
 type Value struct {
 	Placeholder string // "id", or "ids..."
 	Text        string
 }
 
-// Match reports whether the directive can make that key, and with which values.
-// There is at most one way to read a key, because a directive whose placeholders
-// run together is refused.
+// Match reports whether the directive can make that key, and with which values. There is at most
+// one way to read a key, because a directive whose placeholders are not separated is refused.
 func (l Lock) Match(key string) (values []Value, ok bool) {
 	var expr strings.Builder
 	var names []string
@@ -211,8 +211,8 @@ func (l Lock) Match(key string) (values []Value, ok bool) {
 	return values, true
 }
 
-// bytewise returns s with each byte as a character, because a literal may hold bytes that are
-// no UTF-8, which no regular expression takes. ASCII stays.
+// bytewise returns s with each byte as a character, because a literal may contain bytes that are
+// not valid UTF-8, which no regular expression accepts. ASCII stays.
 func bytewise(s string) string {
 	out := make([]rune, len(s))
 	for i := range len(s) {

@@ -11,7 +11,7 @@ import (
 	"github.com/lockgen/lockgen/generator"
 )
 
-// A literal may hold bytes that are no UTF-8.
+// A literal may contain bytes that are not valid UTF-8.
 func TestMatchOfBytes(t *testing.T) {
 	const src = "package p\n\nimport \"context\"\n\n//lock:key=\"é\\xff:<id>:\\xfe\"\n" +
 		"func F(ctx context.Context, id string) error { return nil }\n"
@@ -28,7 +28,7 @@ func TestMatchOfBytes(t *testing.T) {
 	require.False(t, ok)
 }
 
-// A placeholder has one value in a key, also where it stands there twice.
+// A placeholder has one value in a key, even if the key has the placeholder twice.
 func TestMatchOfAPlaceholderTwice(t *testing.T) {
 	const src = "package p\n\nimport \"context\"\n\n//lock:key=\"<id>:<by>:<id>\"\n" +
 		"func F(ctx context.Context, id, by string) error { return nil }\n"
@@ -44,7 +44,7 @@ func TestMatchOfAPlaceholderTwice(t *testing.T) {
 	require.False(t, ok)
 }
 
-// The parser drops the carriage returns of a block comment.
+// The parser removes the carriage returns of a block comment.
 func TestPlaceInABlockCommentOfOtherLineEnds(t *testing.T) {
 	for _, end := range []string{"\n", "\r\n"} {
 		src := strings.ReplaceAll("package p\n\n/* lock:ttl=5s\none\ntwo\n\n\tlock:key=\"x\"\n*/\nfunc F() {}\n", "\n", end)

@@ -23,20 +23,20 @@ const getTool = "go get -tool github.com/lockgen/lockgen/cmd/lockgen"
 
 // run is one call of Generate.
 type run struct {
-	ctx     context.Context // of that call
+	ctx     context.Context // the context of the call
 	opts    Options
 	fset    *token.FileSet
 	host    *config
 	foreign foreignFiles
-	texts   sync.Map          // path: *source, as it was read first
-	folders sync.Map          // path: []string, its Go files
-	parsed  sync.Map          // path: *parsed
-	names   sync.Map          // path: name of the package there, once it was loaded
-	dirs    []string          // of the packages that were listed
-	exports *exports          // of a Build
-	overlay map[string][]byte // what was generated for packages that others need, by path
+	texts   sync.Map          // by path: *source, as it was first read
+	folders sync.Map          // by path: []string, the Go files of a folder
+	parsed  sync.Map          // by path: *parsed
+	names   sync.Map          // by path: the name of the package, once it was loaded
+	dirs    []string          // the folders of the packages that were listed
+	exports *exports          // the exports of a Build
+	overlay map[string][]byte // by path: files that were generated for packages that others need
 
-	telling sync.Mutex // is held while Options.Progress runs, since the guess has stages too
+	telling sync.Mutex // held while Options.Progress runs, because the guess reports stages too
 }
 
 func newRun(ctx context.Context, opts Options) *run {
@@ -65,9 +65,8 @@ func (r *run) patterns() []string {
 	return r.opts.Patterns
 }
 
-// list asks the go command for the packages and their files, and for nothing
-// that it would have to resolve or compile: a package whose generated file is
-// missing or broken is listed all the same.
+// list asks the go command for the packages and their files, and for nothing that needs to be
+// resolved or compiled. So a package whose generated file is missing or broken is listed too.
 func (r *run) list(ctx context.Context) ([]*packages.Package, error) {
 	for _, p := range r.patterns() {
 		if strings.HasSuffix(p, ".go") {
@@ -97,8 +96,8 @@ func (r *run) list(ctx context.Context) ([]*packages.Package, error) {
 	return found, errors.Join(broken...)
 }
 
-// explainEmpty asks the go command itself why there are no packages: go/packages
-// returns none, and no error, where go.mod needs an update.
+// explainEmpty asks the go command why there are no packages: go/packages returns none, and no
+// error, if go.mod needs an update.
 func (r *run) explainEmpty(ctx context.Context, patterns []string) error {
 	args := append([]string{"list", "-deps"}, r.opts.BuildFlags...)
 	cmd := exec.CommandContext(ctx, "go", append(append(args, "--"), patterns...)...)
@@ -116,8 +115,8 @@ func (r *run) explainEmpty(ctx context.Context, patterns []string) error {
 	return fmt.Errorf("no package matches %s", strings.Join(patterns, " "))
 }
 
-// plan returns the builds to generate for, those of a package and of its
-// external tests together and in this order.
+// plan returns the builds to generate for. Those of a package and of its external tests are
+// together, in this order.
 func (r *run) plan(pkgs []*pkg) [][]*unit {
 	var out [][]*unit
 	for _, p := range pkgs {
@@ -127,7 +126,7 @@ func (r *run) plan(pkgs []*pkg) [][]*unit {
 		switch {
 		case len(p.units) == 0:
 		case p.external && len(p.tested.units) > 0:
-			last := len(out) - 1 // of the package that it tests, which stands before it
+			last := len(out) - 1 // of the package that it tests, which comes before it
 			out[last] = append(out[last], p.units...)
 		default:
 			out = append(out, p.units)
@@ -136,11 +135,10 @@ func (r *run) plan(pkgs []*pkg) [][]*unit {
 	return out
 }
 
-// loadImports loads the types of what the annotated code depends on, from
-// export data; go/packages falls back to source for what does not compile. The
-// annotated packages themselves are never loaded so: the go command would
-// compile each of them, and fail while the generated file is missing. With a
-// configuration it loads for that one and not for the present build.
+// loadImports loads the types of the imports of the annotated code from export data; go/packages
+// uses source for packages that do not compile. The annotated packages themselves are never loaded
+// in this way: the go command would compile each of them, and fail while the generated file is
+// missing. With a configuration it loads for that one instead of the present build.
 func (r *run) loadImports(ctx context.Context, units [][]*unit, c *config, g *guess) (im *importer, err error) {
 	g.wait()
 	var loaded []string
@@ -158,13 +156,12 @@ func (r *run) loadImports(ctx context.Context, units [][]*unit, c *config, g *gu
 			r.stage("loading the types of %d imports", len(paths))
 		}
 		im, err = r.loadTypes(ctx, paths, c)
-		loaded = paths // now their names are known, and others may be needed
+		loaded = paths // now their names are known, and other imports may be needed
 	}
 	return im, err
 }
 
-// neededImports lists the imports of all these builds, and what the generated
-// code itself imports.
+// neededImports lists the imports of all these builds, and those of the generated code itself.
 func (r *run) neededImports(units [][]*unit) []string {
 	need := map[string]bool{}
 	for _, u := range slices.Concat(units...) {
@@ -181,9 +178,9 @@ func (r *run) neededImports(units [][]*unit) []string {
 	return sortedKeys(need)
 }
 
-// loadTypes loads the types of these imports. Without the runtime nothing can be
-// generated, which is an error; the other imports are returned all the same, since
-// directives can be checked against them.
+// loadTypes loads the types of these imports. Without the runtime nothing can be generated, which
+// is an error. The other imports are returned even then, because directives can be checked against
+// them.
 func (r *run) loadTypes(ctx context.Context, paths []string, c *config) (*importer, error) {
 	if r.exports != nil {
 		return r.exports.load(r, paths)
@@ -219,16 +216,16 @@ func (r *run) loadTypes(ctx context.Context, paths []string, c *config) (*import
 	return im, nil
 }
 
-// unreadable reports whether there is export data of a package that can't be
-// read: that of a Go which is newer than the one that built lockgen. Of what does
-// not compile there is none, and go/packages falls back to source by itself.
+// unreadable reports whether the export data of a package can't be read, because a newer Go wrote
+// it than the one that built lockgen. A package that does not compile has none, and go/packages
+// then uses source by itself.
 func unreadable(p *packages.Package) bool {
 	return (p.Types == nil || !p.Types.Complete()) &&
 		slices.ContainsFunc(p.Errors, func(e packages.Error) bool { return e.Kind == packages.UnknownError })
 }
 
-// fromSource returns conf for loading all packages from source. One
-// package from source and another from export data would not share their types.
+// fromSource returns conf for loading all packages from source. A package from source and another
+// one from export data would not share their types.
 func fromSource(conf *packages.Config) *packages.Config {
 	source := *conf
 	source.Mode |= packages.NeedCompiledGoFiles | packages.NeedImports | packages.NeedDeps | packages.NeedTypesSizes

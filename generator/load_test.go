@@ -13,9 +13,9 @@ import (
 	"github.com/lockgen/lockgen/generator"
 )
 
-// A lockgen that an older Go built can't read what a newer one compiles: it reads
-// the source instead. Here the export data of one import says that it has a format
-// of years ahead, or is no such data at all.
+// A lockgen that an older Go built can't read the export data of a newer Go, so it reads the source
+// instead. Here the export data of one import claims a format of a far later version, or is not
+// export data at all.
 func TestExportDataOfNewerGo(t *testing.T) {
 	for name, spoil := range map[string]func([]byte) []byte{
 		"version": func(data []byte) []byte {
@@ -46,7 +46,7 @@ func TestExportDataOfNewerGo(t *testing.T) {
 	}
 }
 
-// newerModule is a module whose annotated signature needs the types of an import.
+// newerModule returns a module whose annotated signature needs the types of an import.
 func newerModule(t *testing.T) string {
 	t.Helper()
 	dir, repo := t.TempDir(), filepath.Dir(mustAbs(t, "."))
@@ -67,8 +67,8 @@ func Sell(ctx context.Context, of item.ID) error { return nil }
 	return dir
 }
 
-// spoilExport changes the export data of the import in the build cache until
-// restore is called. The go command looks at the size only.
+// spoilExport changes the export data of the import in the build cache until restore is called. The
+// go command looks only at the size.
 func spoilExport(t *testing.T, dir string, spoil func([]byte) []byte) (restore func()) {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-export", "-f", "{{.Export}}", "./item")

@@ -11,7 +11,7 @@ import (
 	"github.com/lockgen/lockgen/templates"
 )
 
-// locks resolves the directives of a method and names what each of them yields.
+// locks resolves the directives of a method, and names the declarations that each of them needs.
 func (b *builder) locks(m *method) {
 	keys := map[keyID]bool{}
 	f := b.in(m.homes()...)
@@ -49,7 +49,7 @@ func (b *builder) locks(m *method) {
 	}
 }
 
-// keyScope returns the names that the locals of a key function must differ from, and its
+// keyScope returns the names that the locals of a key function must differ from, and the function's
 // names for the method's variables.
 func (b *builder) keyScope(m *method) (taken *scope, params map[string]string) {
 	taken = within(b.pkg.naming.scope)
@@ -61,7 +61,7 @@ func (b *builder) keyScope(m *method) (taken *scope, params map[string]string) {
 	return taken, m.keyParams(taken)
 }
 
-// keyFunc is the function that makes k, without its name.
+// keyFunc returns the function that makes k, without its name.
 func (b *builder) keyFunc(f *fileModel, m *method, k *keyed, params map[string]string, taken *scope) templates.KeyFunc {
 	out := templates.KeyFunc{Steps: k.steps, Each: k.each, Parts: k.parts}
 	if k.fails {
@@ -74,18 +74,18 @@ func (b *builder) keyFunc(f *fileModel, m *method, k *keyed, params map[string]s
 	return out
 }
 
-// keyID is a key of one engine.
+// keyID identifies a key of one engine.
 type keyID struct{ backend, pattern string }
 
-// keyKind is the kind of lock that the first directive of a key asks for, and how long its
-// lease lasts.
+// keyKind is the kind of lock that the first directive of a key asks for, and the length of its
+// lease.
 type keyKind struct {
 	kind, where string
 	ttl         time.Duration
 }
 
-// noteKind reports a directive that asks for another kind of lock on a key than an earlier
-// one does: at run time each would be refused beside the other.
+// noteKind reports a directive that asks for another kind of lock on a key than an earlier one. At
+// run time either would be refused while the other is held.
 func (b *builder) noteKind(m *method, d *directive) {
 	kind := kindInWords(d.kind(), d.Permits)
 	id, ttl := keyID{d.Backend, d.key.text}, cmp.Or(d.TTL.Length(), DefaultTTL)
@@ -103,7 +103,7 @@ func (b *builder) noteKind(m *method, d *directive) {
 	}
 }
 
-// noteUse notes the imports that the key function and the policy need.
+// noteUse records the imports that the key function and the policy need.
 func (f *fileModel) noteUse(l templates.Lock) {
 	for _, p := range slices.Concat(l.Key.Parts, l.Tick.Parts) {
 		if p.Kind != templates.Literal && p.Kind != templates.Encoded {
@@ -128,9 +128,9 @@ func (f *fileModel) noteUse(l templates.Lock) {
 	f.use(RuntimePath)
 }
 
-// keyTypeParams gives the key function those type parameters that its
-// parameters use. One that is needed only by the constraint of
-// another may not be inferred, so then all are passed.
+// keyTypeParams gives the key function the type parameters that its parameters use. A type
+// parameter that only the constraint of another one needs may not be inferred; in that case all are
+// passed.
 func (b *builder) keyTypeParams(f *fileModel, m *method, k *keyed, out *templates.KeyFunc) {
 	params := slices.Collect(m.typeParams().TypeParams())
 	need := map[*types.TypeParam]bool{}
@@ -167,7 +167,7 @@ func (b *builder) keyTypeParams(f *fileModel, m *method, k *keyed, out *template
 	b.checkKeyTypeParams(m, *out)
 }
 
-// joined is the method's name and its type's as one identifier.
+// joined returns the method's name and its type's as one identifier.
 func (m *method) joined(first func(string) string) string {
 	if m.recv == nil {
 		return first(m.fn.Name())
@@ -175,8 +175,8 @@ func (m *method) joined(first func(string) string) string {
 	return first(m.recv.Name()) + upperFirst(m.fn.Name())
 }
 
-// claimKey names the key function of a method's i-th directive. It is exported,
-// whatever its method is: operators and tests name keys by it.
+// claimKey names the key function of a method's i-th directive. The function is exported even if
+// its method is not, because operators and tests name keys by it.
 func (b *builder) claimKey(m *method, i int) string {
 	exported := m.joined(upperFirst) + "Key" + ordinal(i)
 	t := thing{keyFunction, m.name(), i}
@@ -191,7 +191,7 @@ func (b *builder) claimKey(m *method, i int) string {
 	return exported
 }
 
-// claim takes a name that callers know, so that it can't move.
+// claim takes a name that callers know, and that therefore can't change.
 func (b *builder) claim(pos token.Pos, name, what string) {
 	switch known := b.known[name]; {
 	case known.declared != "":
@@ -203,7 +203,7 @@ func (b *builder) claim(pos token.Pos, name, what string) {
 	b.pkg.naming.scope.add(name)
 }
 
-// importSpecs lists what the file mentions, by path.
+// importSpecs lists the imports of the file, by path.
 func (f *fileModel) importSpecs() []templates.Import {
 	var out []templates.Import
 	for _, path := range sortedKeys(f.used) {

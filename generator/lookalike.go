@@ -7,11 +7,11 @@ import (
 	"unicode/utf8"
 )
 
-// Other tools write a placeholder as {id}, ${id}, #id, #{#id}, {{.id}}, :id or %d.
-// In a key that is text, which is the same in every call. So it is refused where it
-// has the name of a parameter or the receiver, or of a field or method of one.
-// Braces around other text are a Redis Cluster's hash tag, and {<id>} is one too. So
-// letter case counts in {ID} where the key has a placeholder; it doesn't in ${ID}.
+// Other tools write a placeholder as {id}, ${id}, #id, #{#id}, {{.id}}, :id or %d. In a key that is
+// text, and the same in every call. So it is refused if it has the name of a parameter or the
+// receiver, or of a field or method of one. Braces around other text are the hash tag of a Redis
+// Cluster, and so are those of {<id>}. Therefore letter case counts in {ID} if the key has a
+// placeholder; it doesn't in ${ID}.
 
 const (
 	selectorPattern = `([\pL_][\pL\p{Nd}_]*)(?:\.[\pL_][\pL\p{Nd}_]*)*`
@@ -19,7 +19,7 @@ const (
 	bracedPattern = `[#$%]?\{\{\s*[.#$]?` + selectorPattern + `\s*\}\}|[#$%]?\{[#$]?` + selectorPattern + `\}`
 	widePattern   = `[＜〈《‹«]\s*` + selectorPattern + `\s*[＞〉》›»]`
 	markedPattern = `[:#$]` + selectorPattern
-	verbPattern   = `%[+#]*(?:\[[0-9]+\])?[dsvqxXt]` // %20 and %C3 are no verbs
+	verbPattern   = `%[+#]*(?:\[[0-9]+\])?[dsvqxXt]` // %20 and %C3 are not verbs
 )
 
 var (
@@ -29,7 +29,7 @@ var (
 	lookalikeShape = regexp.MustCompile(bracedPattern + `|` + widePattern + `|` + markedPattern + `|` + verbPattern)
 )
 
-// checkLookalikes reports placeholders that are written as in other tools.
+// checkLookalikes reports placeholders that are written in the form of other tools.
 func (p *pkg) checkLookalikes(t *target, d *directive) {
 	p.lookalikesIn(t, d, "key", d.key)
 	p.lookalikesIn(t, d, "once", d.tick)
@@ -60,7 +60,7 @@ func (p *pkg) lookalikesIn(t *target, d *directive, name string, in pattern) {
 	}
 }
 
-// meantBy is the parameter that root means in text, "" if none.
+// meantBy returns the parameter that root means in text, or "" if there is none.
 func (p pattern) meantBy(text, root string, params []string) string {
 	switch {
 	case root == "_":
@@ -87,9 +87,9 @@ func firstGroup(s string, match []int) string {
 }
 
 // partsWords reports whether the : or # at an offset of a literal separates words, as in
-// "order:status:<id>", which may well lock a method with a parameter status. In a
-// key without any placeholder it is taken for a mark: such a key has one lock for
-// all calls, and whoever names a parameter in it does not want that.
+// "order:status:<id>", which may well lock a method with a parameter status. In a key without any
+// placeholder it counts as the mark of one: such a key has one lock for all calls, which a user who
+// names a parameter in it does not want.
 func (p pattern) partsWords(i, at int) bool {
 	literal := p.parts[i].literal
 	mark := literal[at]
@@ -97,17 +97,17 @@ func (p pattern) partsWords(i, at int) bool {
 		return false
 	}
 	if at == 0 {
-		return i > 0 // behind a placeholder
+		return i > 0 // after a placeholder
 	}
 	before := literal[at-1]
 	return before == mark || before >= utf8.RuneSelf || isPlain(before) || strings.IndexByte("})]", before) >= 0
 }
 
-// insteadOfVerb says which parameters could be meant by a verb.
+// insteadOfVerb returns the parameters that a verb could mean.
 func (t *target) insteadOfVerb() string {
 	var have []string
 	for i, name := range fieldNames(t.typ.Params) {
-		if i > 0 && name != "_" { // the first is the context
+		if i > 0 && name != "_" { // the first one is the context
 			have = append(have, "<"+name+">")
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/lockgen/lockgen/templates"
 )
 
-// mostMerged is the most requests that a section can be asked to take.
+// mostMerged is the largest number of requests that a directive can allow in a section.
 const mostMerged = 10000
 
 func readMerge(s *settings, it *item) *problem {
@@ -20,8 +20,8 @@ func readMerge(s *settings, it *item) *problem {
 	return nil
 }
 
-// checkMerge reports what keeps the calls of a method from sharing a lock. If the method is
-// of another package, that package checks it.
+// checkMerge reports reasons why the calls of a method can't share a lock. A method of another
+// package is checked by that package.
 func (b *builder) checkMerge(m *method, d *directive) {
 	if d.merge == 0 || m.embedder != nil {
 		return
@@ -74,7 +74,7 @@ func (b *builder) checkMerge(m *method, d *directive) {
 	}
 }
 
-// mergedTypes are the types of a request and of its result; nil where there is none.
+// mergedTypes returns the types of a request and of its result; nil for one that is missing.
 func mergedTypes(sig *types.Signature) (req, res types.Type) {
 	if n := sig.Params().Len(); n > 1 {
 		req = sliceElement(sig.Params().At(n - 1).Type())
@@ -85,7 +85,7 @@ func mergedTypes(sig *types.Signature) (req, res types.Type) {
 	return req, res
 }
 
-// sliceElement is the type of the elements of a slice; nil of anything else.
+// sliceElement returns the type of the elements of a slice; nil for any other type.
 func sliceElement(t types.Type) types.Type {
 	if s, ok := types.Unalias(t).Underlying().(*types.Slice); ok && !isTypeParam(t) {
 		return s.Elem()
@@ -99,21 +99,21 @@ func (b *builder) has(recv *types.TypeName, name string) bool {
 	return obj != nil || b.pkg.members(recv.Name()).has(name)
 }
 
-// inClosures are the types that the closures in a method's wrapper use.
+// inClosures returns the types that the closures in a method's wrapper use.
 func (m *method) inClosures(sig *types.Signature) []types.Type {
 	d := m.directives[0]
 	if !d.Leader && d.merge == 0 || sig.Params().Len() == 0 {
 		return nil
 	}
 	out := []types.Type{sig.Params().At(0).Type(), types.Universe.Lookup("error").Type()}
-	if req, res := mergedTypes(sig); d.merge > 0 && req != nil && res != nil { // else that is reported
+	if req, res := mergedTypes(sig); d.merge > 0 && req != nil && res != nil { // otherwise that was reported
 		out = append(out, req, res)
 	}
 	return out
 }
 
-// merger builds the field in which requests wait, and the method that takes one. It builds
-// none outside the file of the wrapper, or for a promoted method if the type has such a method.
+// merger builds the field in which requests wait, and the method that takes one. It builds none
+// outside the file of the wrapper, or for a promoted method if the type has such a method.
 func (b *builder) merger(f *fileModel, g *guarded, gm guardedMethod, m *templates.Method, declared *templates.Wrapper, taken *scope) {
 	d := gm.directives[0]
 	one := gm.fn.Name() + "One"
@@ -138,7 +138,7 @@ func (b *builder) merger(f *fileModel, g *guarded, gm guardedMethod, m *template
 	}
 }
 
-// inTypeNames is the signature of a method written with the type parameters of the wrapper.
+// inTypeNames returns the signature of a method, written with the type parameters of the wrapper.
 func (b *builder) inTypeNames(g *guarded, gm guardedMethod) *types.Signature {
 	if gm.promoted() || len(g.typeNames) == 0 {
 		return gm.sig
@@ -148,13 +148,13 @@ func (b *builder) inTypeNames(g *guarded, gm guardedMethod) *types.Signature {
 		constraint := typeParamsOf(g.recv).At(i).Constraint()
 		args = append(args, types.NewTypeParam(types.NewTypeName(g.recv.Pos(), b.unit.types, name, nil), constraint))
 	}
-	t, _ := types.Instantiate(nil, g.recv.Type(), args, false) // of a type as it is declared: no error
+	t, _ := types.Instantiate(nil, g.recv.Type(), args, false) // no error, because the type is instantiated as it is declared
 	fn, _, _ := types.LookupFieldOrMethod(t, true, b.unit.types, gm.fn.Name())
 	return fn.(*types.Func).Signature()
 }
 
-// mergeField names the field of the wrapper in which requests for a method wait. It hides
-// no field or method of the user's.
+// mergeField names the field of the wrapper in which requests for a method wait. It hides no field
+// or method of the user's type.
 func (b *builder) mergeField(g *guarded, gm guardedMethod) string {
 	target := g.recv.Name()
 	t := thing{kind: mergerField, of: target + "." + gm.fn.Name()}

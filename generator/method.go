@@ -13,22 +13,22 @@ import (
 type method struct {
 	*target
 	unit      *unit
-	fn        *types.Func      // nil where go/types could not make it out
+	fn        *types.Func      // nil if go/types could not resolve it
 	recv      *types.TypeName  // the guarded type; nil for a function
-	embedder  *source          // for a method of another package: the file of the type that it is promoted to
-	typeNames []string         // of the type parameters in scope, blank ones named
+	embedder  *source          // for a method of another package: the file of the type to which it is promoted
+	typeNames []string         // the names of the type parameters in scope, with names for blank ones
 	locks     []templates.Lock // one for each directive
-	keys      []*keyed         // and what its key names
-	tick      *keyed           // what the tick names; nil without once
+	keys      []*keyed         // the keys of the locks
+	tick      *keyed           // nil without once
 }
 
-// methodName tells the methods of a build apart.
+// methodName identifies a method of a build.
 type methodName struct {
 	recv *types.TypeName
 	name string
 }
 
-// name is what the user calls the method: "SeckillService.CreateVoucherOrder".
+// name returns the user's name for the method: "SeckillService.CreateVoucherOrder".
 func (m *method) name() string { return m.ownerName(".") + m.fn.Name() }
 
 // report adds a diagnostic to the package that the method is generated for.
@@ -46,7 +46,7 @@ func (m *method) ownerName(after string) string {
 // exported reports whether other packages can name the method.
 func (m *method) exported() bool { return (m.recv == nil || m.recv.Exported()) && m.fn.Exported() }
 
-// receiver is nil for a function and for a method of an interface.
+// receiver returns nil for a function and for a method of an interface.
 func (m *method) receiver() *types.Var {
 	if m.iface != nil {
 		return nil
@@ -54,7 +54,7 @@ func (m *method) receiver() *types.Var {
 	return m.fn.Signature().Recv()
 }
 
-// variables are what placeholders can name: the receiver and the parameters.
+// variables returns the variables that placeholders can name: the receiver and the parameters.
 func (m *method) variables() []*types.Var {
 	var out []*types.Var
 	if recv := m.receiver(); recv != nil {
@@ -66,7 +66,7 @@ func (m *method) variables() []*types.Var {
 	return out
 }
 
-// homes are the files that all builds with the method's lock have.
+// homes returns the files that are in all builds with the method's lock.
 func (m *method) homes() []*source {
 	if m.embedder != nil {
 		return []*source{m.embedder, m.file}
@@ -74,7 +74,7 @@ func (m *method) homes() []*source {
 	return []*source{m.file}
 }
 
-// typeParams are the type parameters that the signature may name.
+// typeParams returns the type parameters that the signature may name.
 func (m *method) typeParams() *types.TypeParamList {
 	switch sig := m.fn.Signature(); {
 	case m.embedder != nil:
@@ -88,7 +88,7 @@ func (m *method) typeParams() *types.TypeParamList {
 	}
 }
 
-// typeParamsOf are the type parameters of a declared type or alias.
+// typeParamsOf returns the type parameters of a declared type or alias.
 func typeParamsOf(name *types.TypeName) *types.TypeParamList {
 	t, _ := name.Type().(interface{ TypeParams() *types.TypeParamList })
 	if t == nil {
@@ -99,11 +99,11 @@ func typeParamsOf(name *types.TypeName) *types.TypeParamList {
 
 func isInterface(name *types.TypeName) bool { return types.IsInterface(name.Type()) }
 
-// check takes the method's types over from go/types and reports what can't be
-// locked. It returns whether there is a method to go on with.
+// check takes the method's types from go/types, and reports methods that can't be locked. It
+// reports whether the run can continue with the method.
 func (m *method) check() bool {
 	if m.file.broken {
-		return false // the parser may have lost some of it
+		return false // the parser may have lost a part of it
 	}
 	fn, _ := m.unit.info.Defs[m.id].(*types.Func)
 	if m.id.Name == "_" {
@@ -141,12 +141,12 @@ func (m *method) what() string {
 	return "method"
 }
 
-// node is all of the declaration that types can be wrong in.
+// node returns the part of the declaration in which types can be wrong.
 func (m *method) node() ast.Node {
 	return &ast.FuncDecl{Recv: m.target.recv, Name: m.id, Type: m.typ}
 }
 
-// findOwner finds the type that the method is of.
+// findOwner finds the type of the method.
 func (m *method) findOwner(sig *types.Signature) bool {
 	switch {
 	case m.iface != nil:
@@ -194,8 +194,8 @@ func (m *method) checkInvalid(sig *types.Signature) bool {
 	return false
 }
 
-// reportTypeErrors reports what go/types said about a node, or about an import
-// that it names, or otherwise.
+// reportTypeErrors reports the errors of go/types about a node or an import that it names, or
+// otherwise if there are none.
 func (m *method) reportTypeErrors(node ast.Node, otherwise string) {
 	said := false
 	spans := append(m.file.importsNamedIn(node), node)
@@ -212,8 +212,8 @@ func (m *method) reportTypeErrors(node ast.Node, otherwise string) {
 	}
 }
 
-// cgoType finds what a signature names of the pseudo-package "C". Its preamble,
-// and so its types, belong to one file.
+// cgoType finds a name of the pseudo-package "C" in a signature. The preamble of "C", and so its
+// types, belong to one file.
 func cgoType(sig ast.Node) (found ast.Node) {
 	ast.Inspect(sig, func(n ast.Node) bool {
 		if sel, ok := n.(*ast.SelectorExpr); ok && found == nil {

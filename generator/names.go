@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// scope is a set of identifiers that are taken, inside outer scopes. These are not
-// copied, since they may be all names of a big package.
+// scope is a set of identifiers that are taken, inside outer scopes. The outer scopes are not
+// copied, because they may have all names of a big package.
 type scope struct {
 	own   map[string]bool
 	outer []*scope
@@ -26,7 +26,7 @@ func (s *scope) add(list ...string) {
 	}
 }
 
-// addAll adds what another scope has of its own.
+// addAll adds the identifiers that another scope has itself.
 func (s *scope) addAll(other *scope) { maps.Copy(s.own, other.own) }
 
 func (s *scope) has(name string) bool {
@@ -48,15 +48,15 @@ func (s *scope) pick(candidates ...string) string {
 	}
 }
 
-// predeclared are the identifiers of the universe: legal names, and confusing.
+// predeclared returns the identifiers of the universe scope, which are legal names but confusing.
 func predeclared() *scope {
 	s := within()
 	s.add(types.Universe.Names()...)
 	return s
 }
 
-// lowerFirst turns an exported name into an unexported one, initialisms whole:
-// HTTPServer becomes httpServer.
+// lowerFirst turns an exported name into an unexported one, including whole initialisms: HTTPServer
+// becomes httpServer.
 func lowerFirst(s string) string {
 	runes := []rune(s)
 	n := 0
@@ -85,8 +85,8 @@ func ordinal(i int) string {
 	return strconv.Itoa(i + 1)
 }
 
-// nearest returns the candidate that s is a likely misspelling of, or "". First it
-// looks for one that differs only in letter case.
+// nearest returns the candidate of which s is a likely misspelling, or "". It prefers one that
+// differs only in letter case.
 func nearest(s string, candidates []string) string {
 	for _, c := range candidates {
 		if strings.EqualFold(s, c) {
@@ -102,8 +102,8 @@ func nearest(s string, candidates []string) string {
 	return best
 }
 
-// distance is how many letters must be changed, added, dropped or swapped with
-// their neighbour.
+// distance returns how many letters must be changed, added, dropped or swapped with their
+// neighbour.
 func distance(a, b string) int {
 	rows := make([][]int, len(a)+1)
 	for i := range rows {

@@ -7,25 +7,25 @@ import (
 	"strings"
 )
 
-// A directive with a space, a capital or a blank line too many is a comment to
-// Go, gofmt makes it prose for good, and the method would run unlocked. So what
-// looks like one is an error. Prose is not: a near miss names an item first and
-// gives it a value.
+// A directive with an extra space, capital or blank line is only a comment for Go, gofmt would
+// treat it as prose from then on, and the method would run without its lock. So a comment that
+// looks like a directive is an error. Prose is not: a near miss names an item first and gives it a
+// value.
 
 const (
-	// quotePattern is how a value begins that is quoted in some way.
+	// quotePattern matches the beginning of a value that is quoted in some way.
 	quotePattern = "[\"`'“”„‘’«＂]"
 
-	// misspelt are the likely misspellings of lock. What other directives are called,
-	// such as clock or block, is none.
+	// misspelt has the likely misspellings of lock. The names of other directives, such as clock or
+	// block, are not among them.
 	misspelt = `lcok|lokc|olck|loc|lok|lck|llock|lockk|kock|locl`
 
 	wordPattern = `(?i:lock)(?i:s|ed|gen)?|` + misspelt
 )
 
 var (
-	// nearShape divides a comment line into 1 space, 2 a mark of directives in other
-	// tools, 3 the word, 4 what separates it from the items, and 5 the items.
+	// nearShape divides a comment line into 1 space, 2 the mark of a directive in other tools, 3
+	// the word, 4 what separates it from the items, and 5 the items.
 	nearShape = regexp.MustCompile(`^(/?[ \t]*)(@|\+|go:|)(` + wordPattern + `)([ \t]*(?:::|[:：;；=/-])[ \t]*|[ \t]*\([ \t]*|\.|[ \t]+|$)(.*?)[ \t\r]*$`)
 
 	valuedItem = regexp.MustCompile(`^(?i:` + itemPattern + `)(?:=\S|[ \t]*=?[ \t]*` + quotePattern + `)`)
@@ -33,14 +33,13 @@ var (
 	tightKey   = regexp.MustCompile(`^(?i:key)=` + quotePattern)
 	laterKey   = regexp.MustCompile(`^(?i:` + itemPattern + `)\b.*[ \t,](?i:key)[ \t]*[=＝]?[ \t]*` + quotePattern)
 	quotedItem = regexp.MustCompile(`^"[^"]*"(?:$|[ \t]+(?i:` + itemPattern + `)(?:$|[= \t]))`)
-	// quotedPlaceholder matches what code never has in parentheses.
+	// quotedPlaceholder matches text that code never has in parentheses.
 	quotedPlaceholder = regexp.MustCompile(`^"[^"]*<[\pL_][^"<> ]*>[^"]*"`)
 	behindAnother     = regexp.MustCompile(`^[a-z0-9]+:[a-z0-9].*[ \t](//lock:[a-z0-9])`)
 	bareItems         = regexp.MustCompile(`^(?:(?i:` + itemPattern + `)(?:[ \t]+|$))*$`)
 )
 
-// isNearMiss reports whether one line of a comment, without its "//", was meant
-// as a directive.
+// isNearMiss reports whether one line of a comment, without its "//", was meant as a directive.
 func isNearMiss(line string) bool {
 	m := nearShape.FindStringSubmatch(line)
 	if m == nil {
@@ -49,7 +48,7 @@ func isNearMiss(line string) bool {
 	space, mark, word, parting, items := m[1], m[2], strings.ToLower(m[3]), strings.TrimSpace(m[4]), m[5]
 	switch {
 	case mark == "go:":
-		return space == "" && word == "lock" // the go command has none of that name
+		return space == "" && word == "lock" // the go command has no directive with that name
 	case parting == "." || parting == "(" && mark == "": // lock.key = "x" and lock(key, "x") are code
 		return tightKey.MatchString(items) || parting == "(" && quotedPlaceholder.MatchString(items)
 	case quotedKey.MatchString(items):
@@ -67,7 +66,7 @@ func isNearMiss(line string) bool {
 	case valuedItem.MatchString(items):
 		return true
 	}
-	// "//lock:", "//lock: try", `//lock:"…"`: the shape of a directive and nothing else.
+	// "//lock:", "//lock: try", `//lock:"…"` have the form of a directive and nothing else.
 	return space == "" && (bareItems.MatchString(items) || quoted(items))
 }
 
@@ -96,7 +95,7 @@ func (p *pkg) scanNearMiss(c *ast.Comment) {
 	}
 }
 
-// inComment returns the position of a column in a line of a comment. The comment's text lacks
+// inComment returns the position of a column in a line of a comment. The comment's text has lost
 // the carriage returns that the file may have.
 func (p *pkg) inComment(c *ast.Comment, line, column int) token.Pos {
 	if line == 0 {
@@ -108,7 +107,7 @@ func (p *pkg) inComment(c *ast.Comment, line, column int) token.Pos {
 
 var itemParts = regexp.MustCompile(`"[^"]*"|` + "`[^`]*`" + `|[ \t]*,[ \t]*|[ \t]+[=:][ \t]*|[=:][ \t]+`)
 
-// corrected is the directive that was meant.
+// corrected returns the directive that was meant.
 func corrected(line string) string {
 	m := nearShape.FindStringSubmatch(line)
 	items := wideCharacters.Replace(m[5])
@@ -139,5 +138,5 @@ func corrected(line string) string {
 	return "//lock:" + items
 }
 
-// wideCharacters are what other keyboards and editors write in place of = and ".
+// wideCharacters are the characters that other keyboards and editors write in place of = and ".
 var wideCharacters = strings.NewReplacer("＝", "=", "：", ":", "“", `"`, "”", `"`, "„", `"`, "＂", `"`, "‘", `"`, "’", `"`, "«", `"`, "»", `"`)

@@ -9,12 +9,11 @@ import (
 	"strconv"
 )
 
-// neededImports lists the imports that the directives depend on: those which
-// annotated signatures name, and, where a placeholder or merge goes into a type, those
-// which that type names. A service imports hundreds of packages; its annotated
-// signatures name two. An import that is left out is an error to go/types,
-// which matters only where it touches an annotated signature, and there it is
-// not left out.
+// neededImports lists the imports that the directives depend on: those that annotated signatures
+// name, and, if a placeholder or merge uses the inside of a type, those that this type names. A
+// service imports hundreds of packages; its annotated signatures name two. An import that is left
+// out is an error to go/types. This error matters only if it touches an annotated signature, and
+// such an import is never left out.
 func (u *unit) neededImports() []string {
 	n := u.needs()
 	for _, m := range u.pkg.targets {
@@ -50,11 +49,11 @@ type needs struct {
 	paths     map[string]bool
 	seen      map[string]bool
 	declared  map[string][]declared // by name
-	methods   map[string][]declared // by receiver; only those without parameters
-	functions map[string][]declared // and methods, by name
+	methods   map[string][]declared // by receiver; only methods without parameters
+	functions map[string][]declared // functions and methods, by name
 }
 
-// needs has what the files of the build declare, and no import yet.
+// needs has the declarations of the build's files, and no import yet.
 func (u *unit) needs() *needs {
 	n := &needs{run: u.pkg.run, paths: map[string]bool{}, seen: map[string]bool{}, declared: map[string][]declared{}, methods: map[string][]declared{}, functions: map[string][]declared{}}
 	for _, f := range u.files {
@@ -63,7 +62,7 @@ func (u *unit) needs() *needs {
 	return n
 }
 
-// target visits what a wrapper is made of.
+// target visits the declarations from which a wrapper is made.
 func (n *needs) target(m *target) {
 	roots := map[string]bool{}
 	for _, d := range m.directives {
@@ -127,8 +126,8 @@ func (n *needs) indexInterface(f *source, spec *ast.TypeSpec) {
 	}
 }
 
-// fields visits parameters or results. What a placeholder starts from is
-// followed into its type; of the others only the names count.
+// fields visits parameters or results. If a placeholder starts with one, its type is followed;
+// otherwise only its names count.
 func (n *needs) fields(f *source, list *ast.FieldList, roots map[string]bool) {
 	if list == nil {
 		return
@@ -139,7 +138,7 @@ func (n *needs) fields(f *source, list *ast.FieldList, roots map[string]bool) {
 	}
 }
 
-// elements visits what named slices among these are defined from: the wrapper of merged calls
+// elements visits the definitions of named slices among these, because the wrapper of merged calls
 // names the types of their elements.
 func (n *needs) elements(list *ast.FieldList) {
 	if list == nil {
@@ -150,8 +149,8 @@ func (n *needs) elements(list *ast.FieldList) {
 	}
 }
 
-// guarded visits what the wrapper repeats of the guarded type: its type
-// parameters, and what it is defined from or embeds, whose methods it may wrap again.
+// guarded visits what the wrapper repeats of the guarded type: its type parameters, its definition,
+// and the types that it embeds, whose methods the wrapper may wrap again.
 func (n *needs) guarded(name string) {
 	if name == "" || n.seen["embedded "+name] {
 		return
@@ -180,9 +179,9 @@ func (n *needs) guarded(name string) {
 	}
 }
 
-// visit notes the imports that a type expression names. An alias is followed
-// always, since it is what it stands for; other types of the package only if
-// deep, since a placeholder needs their fields and methods.
+// visit records the imports that a type expression names. An alias is always followed, because it
+// stands for another type. Other types of the package are followed only if deep is set, because a
+// placeholder needs their fields and methods.
 func (n *needs) visit(f *source, node ast.Node, deep bool) {
 	ast.Inspect(node, func(x ast.Node) bool {
 		switch x := x.(type) {
@@ -221,8 +220,8 @@ func (n *needs) follow(name string, deep bool) {
 	}
 }
 
-// imported notes the import that a file calls name. If none is known to have this name, it
-// notes all whose names are not known.
+// imported records the import that a file calls name. If no import is known to have this name, it
+// records all imports whose names are not known.
 func (n *needs) imported(f *source, name string) {
 	var unclear []string
 	for _, s := range f.imports() {
@@ -243,8 +242,8 @@ func (n *needs) imported(f *source, name string) {
 	}
 }
 
-// called returns an import's name, and whether that is known. If the import gives no name,
-// it is a guess until the package is loaded.
+// called returns an import's name, and whether that is known. If the import declares no name, the
+// name is a guess until the package is loaded.
 func (r *run) called(s *ast.ImportSpec) (name string, known bool) {
 	if s.Name != nil {
 		return s.Name.Name, true
@@ -257,7 +256,7 @@ func (r *run) called(s *ast.ImportSpec) (name string, known bool) {
 
 var majorVersion = regexp.MustCompile(`^v[0-9]+$`)
 
-// guessName is the name that a package at p has by convention.
+// guessName returns the name that a package at p has by convention.
 func guessName(p string) string {
 	base := path.Base(p)
 	if majorVersion.MatchString(base) {
@@ -267,11 +266,11 @@ func guessName(p string) string {
 }
 
 func importPath(s *ast.ImportSpec) string {
-	p, _ := strconv.Unquote(s.Path.Value) // it parsed
+	p, _ := strconv.Unquote(s.Path.Value) // the parser has accepted it
 	return p
 }
 
-// baseName is the receiver's type without pointer and type parameters.
+// baseName returns the receiver's type without pointer and type parameters.
 func baseName(recv *ast.FieldList) string {
 	if recv == nil || len(recv.List) == 0 {
 		return ""

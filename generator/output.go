@@ -10,11 +10,11 @@ import (
 	"github.com/lockgen/lockgen/templates"
 )
 
-// OutputName is the name of the generated file of what is in every build.
+// OutputName is the name of the generated file for code that is in every build.
 const OutputName = "lock_gen.go"
 
-// Code of some builds only goes to files of their own: lock_gen_linux.go,
-// lock_gen_test.go, lock_gen_external_test.go, lock_gen_linux_test.go.
+// Code that is only in some builds goes to files of its own: lock_gen_linux.go, lock_gen_test.go,
+// lock_gen_external_test.go, lock_gen_linux_test.go.
 const (
 	outputStem   = "lock_gen"
 	externalWord = "external"
@@ -28,7 +28,7 @@ func isOutputName(base string) bool {
 type output struct {
 	path    string
 	when    constraint.Expr // the builds that it is in
-	wanted  bool            // something is generated for it
+	wanted  bool            // code was generated for it
 	old     []byte          // its present text, if lockgen wrote it
 	content []byte          // the text that it should have
 }
@@ -37,8 +37,8 @@ func (o *output) external() bool {
 	return strings.HasPrefix(filepath.Base(o.path), outputStem+"_"+externalWord) && strings.HasSuffix(o.path, "_test.go")
 }
 
-// outputOf returns the output file for code that needs all these files: it is in
-// the builds that have all of them.
+// outputOf returns the output file for code that needs all these files: it is in the builds that
+// have all of them.
 func (p *pkg) outputOf(files ...*source) *output {
 	var when constraint.Expr
 	test := false
@@ -66,15 +66,15 @@ func (p *pkg) outputOf(files ...*source) *output {
 	return o
 }
 
-// File is one generated file: what it is and what it should be.
+// File is one generated file: as it is, and as it should be.
 type File struct {
-	Path    string // absolute
-	Package string // import path
-	Old     []byte // nil where there is none
-	New     []byte // nil where there should be none
+	Path    string // the absolute path
+	Package string // the import path
+	Old     []byte // nil if the file does not exist
+	New     []byte // nil if the file should not exist
 }
 
-// Change says what has to be done to a file.
+// Change says what must be done with a file.
 type Change string
 
 // The changes.
@@ -85,8 +85,8 @@ const (
 	Delete Change = "delete"
 )
 
-// Change compares Old and New. Line ends do not count: a checkout may have changed
-// them.
+// Change compares Old and New. Differences in line ends do not count, because a checkout may have
+// changed them.
 func (f File) Change() Change {
 	switch {
 	case f.New == nil && f.Old == nil, f.New != nil && f.Old != nil && bytes.Equal(bytes.ReplaceAll(f.Old, []byte("\r\n"), []byte("\n")), f.New):
@@ -99,9 +99,9 @@ func (f File) Change() Change {
 	return Update
 }
 
-// isOwn reports whether an existing file is ours to overwrite: its header says
-// so, wherever a merge conflict has pushed it, or the file was cut off before
-// the header's end, in which case nothing hand-written can be in it.
+// isOwn reports whether an existing file may be overwritten by lockgen. Either its header says so,
+// wherever a merge conflict has moved it, or the file ends before the end of the header, in which
+// case it contains nothing hand-written.
 func isOwn(text []byte) bool {
 	if strings.HasPrefix(templates.Header, strings.TrimSpace(string(text))) {
 		return true
@@ -129,9 +129,9 @@ func (p *pkg) result() []File {
 	return out
 }
 
-// reportForeign reports hand-written files that have the name of one of ours.
+// reportForeign reports hand-written files that have the name of a generated file.
 func (p *pkg) reportForeign() {
-	for path, o := range p.outputs { // the result sorts
+	for path, o := range p.outputs { // the result is sorted later
 		if !o.wanted || !slices.ContainsFunc(p.files, func(f *source) bool { return f.path == path }) {
 			continue
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The reference in docs/directive.md has a row for each item, in the order of itemSpecs, with
-// what the item excludes, in that order too.
+// The reference in docs/directive.md has a row for each item, in the order of itemSpecs, with the
+// items that it excludes, also in that order.
 func TestPageOfTheDirective(t *testing.T) {
 	page, err := os.ReadFile("../docs/directive.md")
 	require.NoError(t, err)

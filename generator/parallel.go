@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// parallel calls do with 0 to n-1, on as many processors as there are.
+// parallel calls do with each number from 0 to n-1, on as many processors as there are.
 func parallel(n int, do func(i int)) {
 	var next atomic.Int64
 	var workers sync.WaitGroup

@@ -16,59 +16,59 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// pkg is one package on its way through the run: its files in all builds.
+// pkg is one package during the run: its files in all builds.
 type pkg struct {
 	run          *run
 	name, path   string
 	dir          string
 	external     bool               // it is a package of external tests
-	tested       *pkg               // the package that these test
+	tested       *pkg               // the package that they test
 	files        []*source          // by path
-	partial      bool               // there are files that can't be read
+	partial      bool               // some files can't be read
 	outputs      map[string]*output // by path
-	index        index              // what they declare
-	targets      []*target          // what has a directive, in source order
+	index        index              // what the files declare
+	targets      []*target          // the declarations with directives, in source order
 	guardedBy    map[string]bool    // the types that have methods among the targets
 	guardedNames []string           // the same, in source order
 	naming       *naming
 	units        []*unit
 	diagnostics  []Diagnostic
 	warnings     []Diagnostic
-	heard        func(token.Pos, Diagnostic) // told of each diagnostic, if set
+	heard        func(token.Pos, Diagnostic) // called for each diagnostic, unless nil
 }
 
 // source is one file of a package.
 type source struct {
 	path    string
-	text    []byte    // nil where nothing in it was worth keeping
-	syntax  *ast.File // nil where the package has no directive and the file no near miss
+	text    []byte    // nil if nothing in it needed to be kept
+	syntax  *ast.File // nil if the package has no directive and the file no near miss
 	mention mention
 	listed  bool            // the go command lists it for the present build
-	when    constraint.Expr // the builds that it is in; nil is all
+	when    constraint.Expr // the builds that it is in; nil means all
 	broken  bool            // it has a syntax error, and directives
 	parsed  *parsed
 }
 
-// mention says what a file's text may have in it, before it is parsed.
+// mention says what a file's text may contain, before the file is parsed.
 type mention int
 
 const (
 	noMention   mention = iota
-	nearMention         // something like a directive
+	nearMention         // text that resembles a directive
 	directiveMention
 )
 
 var directiveText = []byte("//lock:")
 
-// parse reads the packages' files, keeps the packages in which there is
-// something to do, and parses as little of these as that takes.
+// parse reads the packages' files, keeps the packages in which there is something to do, and parses
+// as few of their files as possible.
 func (r *run) parse(listed []*packages.Package) []*pkg {
 	found := make([][]*pkg, len(listed))
 	parallel(len(listed), func(i int) { found[i] = r.read(listed[i]) })
 	return slices.Concat(found...)
 }
 
-// read reads the package that the go command lists, and that of its external tests.
+// read reads the package that the go command lists, and the package of its external tests.
 func (r *run) read(l *packages.Package) []*pkg {
 	dir := folder(l)
 	if dir == "" {
@@ -112,7 +112,7 @@ func (r *run) read(l *packages.Package) []*pkg {
 	return []*pkg{p, tests}
 }
 
-// folder is where a package's files are.
+// folder returns the folder of a package's files.
 func folder(l *packages.Package) string {
 	files := slices.Concat(l.GoFiles, l.IgnoredFiles)
 	switch {
@@ -124,12 +124,11 @@ func folder(l *packages.Package) string {
 	return ""
 }
 
-// findName takes the package's name from its files: where the package has just
-// been renamed, the go command may have it from the generated file. A file that
-// this build leaves out may be of another package: for example a program to run by
-// hand.
+// findName takes the package's name from its files. If the package has just been renamed, the go
+// command may still have the old name from the generated file. A file that this build leaves out
+// may be of another package, for example of a program that is run by hand.
 func (p *pkg) findName() {
-	p.files = slices.DeleteFunc(p.files, func(f *source) bool { // what has no package clause yet
+	p.files = slices.DeleteFunc(p.files, func(f *source) bool { // remove files that have no package clause yet
 		return f.syntax != nil && f.syntax.Name.Name == ""
 	})
 	var first *source
@@ -158,22 +157,22 @@ func (p *pkg) findName() {
 	})
 }
 
-// ignoresItself reports whether the file is in no build, by Go's own custom.
+// ignoresItself reports whether the file is in no build, by Go's own convention.
 func ignoresItself(f *source) bool { return f.when != nil && f.when.String() == "ignore" }
 
-// nearText matches whatever isNearMiss may want to see, from its word on.
+// nearText matches the lines that isNearMiss may accept, from its word on.
 var nearText = regexp.MustCompile(`^(?:` + wordPattern + `)(?:[ \t]*(?:::|[:：;；=/\- \t])[ \t]*(?:(?i:` + itemPattern + `)\b|` + quotePattern + `|\r?$)|` +
 	`[ \t]*\([ \t]*(?:(?i:` + itemPattern + `)[ \t]*[=:]|` + quotePattern + `)|\.(?i:key)=` + quotePattern + `)`)
 
-// nearNeedles are what a near miss has at some offset of its word: a misspelling is
-// one with a colon only.
+// nearNeedles are texts that a near miss has at some offset of its word. A misspelling counts only
+// with a colon.
 var nearNeedles = []struct {
 	text string
 	at   int
 }{{"ock", 1}, {"OCK", 1}, {"lcok:", 0}, {"lokc:", 0}, {"olck:", 0}, {"loc:", 0}, {"lok:", 0}, {"lck:", 0}, {"locl:", 0}}
 
-// mentions looks for directives and what resembles them without parsing: most
-// files of most modules have neither.
+// mentions looks for directives and similar text without parsing, because most files of most
+// modules have neither.
 func mentions(text []byte) mention {
 	if bytes.Contains(text, directiveText) {
 		return directiveMention
@@ -199,22 +198,22 @@ func mentions(text []byte) mention {
 	return noMention
 }
 
-// parsed is what a file says. It is read once in a run, because the guess asks too, and
+// parsed is the content of a file. It is read once in a run, although the guess needs it too, and
 // never changed: pkgs share the syntax.
 type parsed struct {
 	once    sync.Once
-	syntax  *ast.File // without bodies
+	syntax  *ast.File // without function bodies
 	when    constraint.Expr
 	problem *Diagnostic // the first syntax error
 	err     error       // the file can't be read
 
-	targets               []*target // of no file yet
+	targets               []*target // without a file yet
 	diagnostics, warnings []Diagnostic
 }
 
-// parseFile takes over what a file says; scan does so with its directives. A syntax error
-// stops the run only where directives are: they may stand on what the parser could not
-// make out. The error is that the file can't be read.
+// parseFile takes over the content of a file; scan does so with its directives. A syntax error
+// stops the run only if the file has directives, because they may belong to code that the parser
+// could not read. The error means that the file can't be read.
 func (p *pkg) parseFile(f *source) error {
 	known, _ := p.run.parsed.LoadOrStore(f.path, &parsed{})
 	x := known.(*parsed)
@@ -260,5 +259,5 @@ func (s *source) imports() []*ast.ImportSpec {
 	return s.syntax.Imports
 }
 
-// inTest reports whether the file is one of package tests.
+// inTest reports whether the file is a test file.
 func (s *source) inTest() bool { return strings.HasSuffix(s.path, "_test.go") }

@@ -6,15 +6,15 @@ import (
 	"unicode"
 )
 
-// pattern is a key as a directive spells it: literals and placeholders in turn.
+// pattern is a key as written in a directive: literals and placeholders.
 type pattern struct {
 	text  string // as written, unquoted
 	parts []part
-	torn  bool // a < or > stands alone: the literals are not known
+	torn  bool // a single < or > makes the literals unknown
 }
 
-// part is a literal, or a placeholder if path is not empty. Offsets count
-// bytes of the pattern's text.
+// part is a literal, or a placeholder if path is not empty. Offsets count bytes of the pattern's
+// text.
 type part struct {
 	literal string
 	text    string   // the placeholder as written: "<order.Customer.ID>"
@@ -29,7 +29,7 @@ func (p part) isPlaceholder() bool { return len(p.path) > 0 }
 // parseKey parses the value of the key item.
 func (d *directive) parseKey(it *item) []problem {
 	if it.broken || !it.valued {
-		return nil // said where the item was read
+		return nil // reported where the item was read
 	}
 	if it.value == "" {
 		return []problem{{it.valueAt, "the key is empty", `write key="seckill:voucher:<id>"`}}
@@ -46,7 +46,7 @@ func (d *directive) parseKey(it *item) []problem {
 // parseTick parses the value of the once item.
 func (d *directive) parseTick(it *item) []problem {
 	if it.broken || it.value == "" {
-		return nil // said where the item was read
+		return nil // reported where the item was read
 	}
 	parsed, problems := parsePattern(it.value)
 	problems = append(problems, parsed.ambiguities("tick")...)
@@ -145,8 +145,8 @@ func isIdentifier(s string) bool {
 	return s != "" && s != "_"
 }
 
-// isPlain reports whether c may be in an encoded value. Such a byte, or the % of
-// an escape, does not separate a literal from a value.
+// isPlain reports whether an encoded value may contain c. Such a byte, or the % of an escape, does
+// not separate a literal from a value.
 func isPlain(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '.' || c == '-'
 }
@@ -160,7 +160,7 @@ func separates(literal string) bool {
 	return false
 }
 
-// ambiguities reports what could let two lists of values make one key, or tick.
+// ambiguities reports patterns in which two lists of values could make one key, or tick.
 func (p pattern) ambiguities(what string) []problem {
 	var out []problem
 	for i, ph := range p.parts {
@@ -180,8 +180,8 @@ func (p pattern) ambiguities(what string) []problem {
 	return out
 }
 
-// braces checks that every { has its }, with something in between: Redis
-// Cluster hashes what stands between the first pair, and else the whole key.
+// braces checks that every { has its }, with text in between. Redis Cluster hashes the text between
+// the first pair, or the whole key if there is none.
 func (p pattern) braces() []problem {
 	const hint = "Redis Cluster would place the lock's keys in different slots"
 	open, filled := []int(nil), false

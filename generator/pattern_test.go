@@ -8,7 +8,7 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// render makes the key of a pattern as generated code does for strings.
+// render makes the key of a pattern like generated code does for strings.
 func render(p pattern, values []string) string {
 	key := ""
 	for _, part := range p.parts {
@@ -39,7 +39,7 @@ func TestPatternParts(t *testing.T) {
 	assert.Equal(t, []string{"x", "y"}, p.parts[1].path)
 }
 
-// The generator and the runtime agree on the bytes that a value can have: what
+// The generator and the runtime agree on the bytes that an encoded value can have: a byte that
 // separates two placeholders is none of them.
 func TestSeparatorsAreEncoded(t *testing.T) {
 	for c := range 256 {
@@ -48,7 +48,7 @@ func TestSeparatorsAreEncoded(t *testing.T) {
 	}
 }
 
-// FuzzKeys: no two lists of values make one key, whatever the pattern.
+// FuzzKeys: two different lists of values never make one key, whatever the pattern.
 func FuzzKeys(f *testing.F) {
 	f.Add("a:<x>:<y>", "1", "2", "1:2", "x")
 	f.Add("<x>a-:b<y>", "a", "b", "aa-", "-:b")

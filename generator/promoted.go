@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// promotedMethods are the annotated methods of embedded types: through the
-// wrapper's embedded type they would be reached without their lock. Those that
-// another package declares get a lock of their own here, with the same key. What is
-// reached through a wrapper has its lock.
+// promotedMethods returns the annotated methods of embedded types. Through the wrapper's embedded
+// type they would be called without their lock. Methods that another package declares get a lock of
+// their own here, with the same key. A method that is reached through a wrapper has its lock
+// already.
 func (b *builder) promotedMethods(g *guarded) []guardedMethod {
 	var out []guardedMethod
 	add := func(from types.Type, fn *types.Func, gm guardedMethod) {
@@ -52,8 +52,8 @@ func (b *builder) promotedMethods(g *guarded) []guardedMethod {
 	return out
 }
 
-// declarations returns the declarations of t's method fn that have directives. An interface
-// can have it from several interfaces that it embeds, and go/types knows only the first.
+// declarations returns the declarations of t's method fn that have directives. An interface can
+// have the method from several interfaces that it embeds, of which go/types knows only the first.
 func (b *builder) declarations(g *guarded, t types.Type, fn *types.Func) (out []*types.Func) {
 	iface, ok := t.Underlying().(*types.Interface)
 	if !ok {
@@ -73,7 +73,7 @@ func (b *builder) declarations(g *guarded, t types.Type, fn *types.Func) (out []
 	return out
 }
 
-// agree reports whether the directives of these declarations of one method ask for the same.
+// agree reports whether the directives of these declarations of one method ask for the same locks.
 func (b *builder) agree(g *guarded, declared []*types.Func) bool {
 	first := b.targetOf(g, declared[0])
 	for _, fn := range declared[1:] {
@@ -86,8 +86,8 @@ func (b *builder) agree(g *guarded, declared []*types.Func) bool {
 	return true
 }
 
-// asked returns what the directives of the method fn ask for, in a form that depends neither
-// on their spelling nor on the names of parameters.
+// asked returns what the directives of the method fn ask for, in a form that depends neither on
+// their spelling nor on the names of parameters.
 func (b *builder) asked(t *target, fn *types.Func) (out []string) {
 	order := map[string]int{}
 	for i := range fn.Signature().Params().Len() {
@@ -112,8 +112,8 @@ func (b *builder) asked(t *target, fn *types.Func) (out []string) {
 	return out
 }
 
-// wrapped reports whether a wrapper that t embeds at that depth will have a method of that
-// name, which the wrapper's stub does not have.
+// wrapped reports whether a wrapper that t embeds at that depth will have a method of that name,
+// which the wrapper's stub does not have.
 func (b *builder) wrapped(g *guarded, t types.Type, method string, depth int) bool {
 	s := structOf(t)
 	if s == nil || depth == 0 {
@@ -163,14 +163,14 @@ func receiverType(fn *types.Func) *types.Named {
 	return named
 }
 
-// foreignMethod returns fn, an annotated method of another package's type, as a method of g.
-// If its lock can't be taken from here, it warns and returns nil.
+// foreignMethod returns fn, an annotated method of another package's type, as a method of g. If its
+// lock can't be taken from here, it warns and returns nil.
 func (b *builder) foreignMethod(g *guarded, fn *types.Func, path []*types.Var) *method {
 	t, named := b.targetOf(g, fn), receiverType(fn)
 	m := &method{target: t, unit: b.unit, fn: fn, recv: g.recv, embedder: g.file}
 	if why := b.unreachable(m, named, path); why != "" {
 		hint := "declare a method " + fn.Name() + " of " + g.recv.Name() + " with a directive of its own"
-		if !fn.Exported() { // a method of that name declared here would be another one
+		if !fn.Exported() { // a method of that name declared here would be another method
 			hint = "export it"
 		}
 		b.pkg.warn(g.recv.Pos(), hint, "%s.%s is called without the lock of %s.%s: %s", g.recv.Name(), fn.Name(), fn.Pkg().Name(), named.Obj().Name()+"."+fn.Name(), why)
@@ -180,8 +180,8 @@ func (b *builder) foreignMethod(g *guarded, fn *types.Func, path []*types.Var) *
 	return m
 }
 
-// unknown reports a method that may have a directive, of a package whose files a build
-// system has not handed over: it would be called without its lock.
+// unknown reports a method that may have a directive, in a package whose files a build system did
+// not pass: it would be called without its lock.
 func (b *builder) unknown(g *guarded, fn *types.Func) bool {
 	path, sig := fn.Pkg().Path(), fn.Signature()
 	switch {
@@ -242,9 +242,9 @@ func (b *builder) unreachable(m *method, recv *types.Named, path []*types.Var) s
 	return ""
 }
 
-// hidden reports whether the text of a foreign type can't stand in this package:
-// something in it is unexported there, or of an internal package that can't be
-// imported from here, which go/types does not know of.
+// hidden reports whether the text of a foreign type can't be written in this package: something in
+// it is unexported there, or belongs to an internal package that can't be imported from here, which
+// go/types does not know.
 func (b *builder) hidden(t types.Type) bool {
 	from := b.pkg.path
 	if b.pkg.external {
@@ -272,8 +272,8 @@ func (b *builder) hidden(t types.Type) bool {
 	})
 }
 
-// importable follows the go command's rule for internal packages: only what is
-// below the parent of the last such folder can import them.
+// importable follows the go command's rule for internal packages: only packages below the parent of
+// the last such folder can import them.
 func importable(path, from string) bool {
 	i := strings.LastIndex("/"+path+"/", "/internal/")
 	if i < 0 {

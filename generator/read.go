@@ -13,20 +13,20 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// texts are the Go files of a package and its tests, as they are.
+// texts has the Go files of a package and its tests, as they are.
 type texts struct {
 	sources []*source
-	old     map[string][]byte // those that we generated, by path
-	unread  []Diagnostic      // one for each that can't be read
+	old     map[string][]byte // generated files, by path
+	unread  []Diagnostic      // one for each file that can't be read
 }
 
-// readSources reads Go files. The go command lists tests on demand only, so they
-// are looked for here; and so are files that it could not read itself: it lists the
-// package without them. A file that can't be read is a mistake, and not just left
-// out: a directive in it would be lost, and its method would run unlocked.
+// readSources reads Go files. The go command lists tests only on demand, so readSources looks for
+// them itself. It also looks for files that the go command could not read, because that lists the
+// package without them. A file that can't be read is a mistake and is not left out: a directive in
+// it would be lost, and its method would run without its lock.
 func (r *run) readSources(l *packages.Package, dir string) *texts {
 	t := &texts{old: map[string][]byte{}}
-	here := map[string]bool{} // whether this build has a listed file
+	here := map[string]bool{} // by path: whether this build has a listed file
 	for _, path := range l.IgnoredFiles {
 		here[path] = false
 	}
@@ -62,8 +62,8 @@ func (r *run) readSources(l *packages.Package, dir string) *texts {
 	return t
 }
 
-// goFiles lists the Go files of a folder once in a run. As for the go command, a
-// folder whose name ends in .go is none.
+// goFiles lists the Go files of a folder, once in a run. As for the go command, a folder whose name
+// ends in .go is not a Go file.
 func (r *run) goFiles(dir string) ([]string, error) {
 	if known, ok := r.folders.Load(dir); ok {
 		return known.([]string), nil
@@ -94,8 +94,8 @@ func isFolder(path string, e fs.DirEntry) bool {
 
 var readBuffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// readFile reads a file once in a run. Most files of most modules have no directive,
-// and their texts are not kept.
+// readFile reads a file once in a run. Most files of most modules have no directive, so their texts
+// are not kept.
 func (r *run) readFile(path string) (*source, error) {
 	if known, ok := r.texts.Load(path); ok {
 		f := *known.(*source)
@@ -121,7 +121,7 @@ func (r *run) readFile(path string) (*source, error) {
 	return &copied, nil
 }
 
-// content is the text of the file. One that was not kept is read again.
+// content returns the text of the file. A text that was not kept is read again.
 func (f *source) content() ([]byte, error) {
 	if f.text != nil {
 		return f.text, nil
@@ -129,8 +129,8 @@ func (f *source) content() ([]byte, error) {
 	return os.ReadFile(f.path)
 }
 
-// vanished reports whether a file could not be read because it is gone. A broken
-// symbolic link is not gone.
+// vanished reports whether a file could not be read because it no longer exists. A broken symbolic
+// link still exists.
 func vanished(path string, err error) bool {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return false
@@ -144,13 +144,13 @@ const losing = "a directive in it would be lost, so nothing is written for the p
 func notRead(path string, err error) Diagnostic {
 	var at *fs.PathError
 	if errors.As(err, &at) {
-		err = at.Err // the path stands before it
+		err = at.Err // the path is printed before it
 	}
 	return Diagnostic{File: path, Line: 1, Column: 1, Message: "can't be read: " + err.Error(), Hint: losing}
 }
 
-// leftOut returns the go command's reason for not listing a file, if it gave one: it
-// could not read the file then, even if that can be read now, or the build line is wrong.
+// leftOut returns the go command's reason for not listing a file, if it gave one: it could not read
+// the file at that time, even if the file can be read now, or the build line is wrong.
 func leftOut(l *packages.Package, path string) []Diagnostic {
 	base := filepath.Base(path)
 	for _, e := range l.Errors {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// What the go command could read a moment ago, and lockgen can't: the script
-// "unread" has what neither of them can.
+// Here the go command could read a file a moment ago, and lockgen can't. The script "unread" has
+// files that neither of them can read.
 func TestListedFileCannotBeRead(t *testing.T) {
 	dir := t.TempDir()
 	loop, gone, ours := filepath.Join(dir, "loop.go"), filepath.Join(dir, "gone.go"), filepath.Join(dir, OutputName)
@@ -28,7 +28,7 @@ func TestListedFileCannotBeRead(t *testing.T) {
 	}, r.result(pkgs).Diagnostics)
 }
 
-// whyUnread is the message about a file, in the words of the system.
+// whyUnread returns the message about a file, in the words of the system.
 func whyUnread(t *testing.T, path string) string {
 	_, err := os.ReadFile(path)
 	var at *os.PathError
@@ -36,7 +36,7 @@ func whyUnread(t *testing.T, path string) string {
 	return "can't be read: " + at.Err.Error()
 }
 
-// A promoted method of another package has its directive in a file of that one.
+// A promoted method of another package has its directive in a file of that package.
 func TestEmbeddedFileCannotBeRead(t *testing.T) {
 	dir := t.TempDir()
 	repo, err := filepath.Abs("..")

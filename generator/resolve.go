@@ -10,13 +10,13 @@ import (
 	"github.com/lockgen/lockgen/templates"
 )
 
-// keyed is one directive's key, or tick, resolved.
+// keyed is the resolved key, or tick, of one directive.
 type keyed struct {
 	roots []*types.Var // the receiver and parameters that the key names, in signature order
 	steps []templates.Step
-	each  *templates.Each // the list that has a key for each element, or nil
+	each  *templates.Each // the list with one key for each element, or nil
 	parts []templates.Part
-	fails bool // some value can be invalid
+	fails bool // some value can be invalid at run time
 
 	problems, warnings []problem // in the directive's text
 }
@@ -25,29 +25,28 @@ type keyed struct {
 type resolver struct {
 	m       *method
 	d       *directive
-	item    *item // that has the pattern
-	tick    bool  // it is a tick: a time.Time is the instant that it names
+	item    *item // the item whose pattern is resolved
+	tick    bool  // the pattern is a tick: in it a time.Time stands for its instant
 	out     *keyed
-	locals  *scope            // what the key function's identifiers must differ from
-	params  map[string]string // what the key function calls the user's parameters
-	checked map[string]bool   // expressions that are known not to be nil
-	uses    map[string]int    // how many placeholders go through a path
-	called  map[string]value  // what such a path has returned, if it is a call
+	locals  *scope            // names that the key function's identifiers must differ from
+	params  map[string]string // the key function's names for the user's parameters
+	checked map[string]bool   // expressions that are known to be non-nil
+	uses    map[string]int    // how many placeholders start with a path
+	called  map[string]value  // the result of such a path, if it is a call
 }
 
-// value is an expression on the way along a placeholder.
+// value is the expression for a placeholder, or for its beginning.
 type value struct {
-	text        string // as generated: "order.Customer"
-	path        string // as the user would say it, without locals of ours
+	text        string // as in generated code: "order.Customer"
+	path        string // as a user would write it, without generated locals
 	typ         types.Type
 	addressable bool
-	call        bool   // it calls a method, which is to be called once
-	name        string // what locals are named after; empty: the last word of path
+	call        bool   // it calls a method, which must be called only once
+	name        string // the name for locals; empty: the last word of path
 }
 
-// resolveKey resolves the placeholders of the key of directive d against the types of m.
-// params says what the key function calls the method's variables; its locals
-// are picked from what is not taken.
+// resolveKey resolves the placeholders of the key of directive d against the types of m. params has
+// the key function's names for the method's variables. Its locals get names that are not in taken.
 func (m *method) resolveKey(d *directive, params map[string]string, taken *scope) *keyed {
 	r := &resolver{m: m, d: d, item: d.items["key"], params: params, locals: taken}
 	return r.resolve(d.key)
@@ -71,7 +70,7 @@ func (r *resolver) resolve(in pattern) *keyed {
 			r.out.parts = append(r.out.parts, templates.Part{Kind: templates.Literal, Text: p.literal})
 			continue
 		}
-		if p.path[0] != "?" { // else it was reported when it was parsed
+		if p.path[0] != "?" { // otherwise it was reported when it was parsed
 			r.placeholder(p)
 		}
 	}
@@ -82,11 +81,11 @@ func (r *resolver) resolve(in pattern) *keyed {
 	return r.out
 }
 
-// bodyWords are the predeclared names that key functions use: a parameter of
-// theirs, unlike one of the method itself, gives way.
+// bodyWords are the predeclared names that key functions use. A parameter of a key function with
+// such a name is renamed; a parameter of the method is not.
 var bodyWords = map[string]bool{"nil": true, "string": true, "int64": true, "uint64": true, "bool": true}
 
-// keyParams says what key functions call the receiver and the parameters.
+// keyParams returns the names of the receiver and the parameters in key functions.
 func (m *method) keyParams(taken *scope) map[string]string {
 	out := map[string]string{}
 	for _, v := range m.variables() {
@@ -119,8 +118,8 @@ func (r *resolver) placeholder(p part) {
 	}
 }
 
-// root finds the parameter or receiver that a placeholder starts from. Go lets
-// no two of them have one name.
+// root finds the parameter or receiver with which a placeholder starts. Go does not allow two of
+// them with one name.
 func (r *resolver) root(p part) (value, bool) {
 	name := p.path[0]
 	for _, v := range r.m.variables() {
@@ -136,7 +135,7 @@ func (r *resolver) root(p part) (value, bool) {
 	return value{}, false
 }
 
-// have says what a placeholder could have named.
+// have returns the names that a placeholder could have used.
 func (r *resolver) have(p part) string {
 	sig := r.m.fn.Signature()
 	var have []string
@@ -165,8 +164,8 @@ func (r *resolver) have(p part) string {
 	return "the " + r.m.what() + " has no named parameter: name it"
 }
 
-// selector goes one step along a placeholder: to a field, or to the result of
-// a method without arguments.
+// selector goes one step along a placeholder: to a field, or to the result of a method without
+// arguments.
 func (r *resolver) selector(p part, v value, name string) (value, bool) {
 	pkg := r.m.unit.types
 	obj, index, _ := types.LookupFieldOrMethod(v.typ, v.addressable, pkg, name)
@@ -180,7 +179,7 @@ func (r *resolver) selector(p part, v value, name string) (value, bool) {
 		return v, false
 	}
 	text, path := v.text+"."+name, base.path+"."+name
-	if strings.HasPrefix(v.text, base.text+".") { // Go finds the embedded fields by itself
+	if strings.HasPrefix(v.text, base.text+".") { // Go finds embedded fields by itself
 		text = base.text + "." + name
 	}
 	switch obj := obj.(type) {
@@ -197,8 +196,8 @@ func (r *resolver) selector(p part, v value, name string) (value, bool) {
 	return v, false
 }
 
-// once gives the result of a call a name if another placeholder needs it too: two calls
-// may return different values.
+// once gives the result of a call a name if another placeholder needs it too, because two calls may
+// return different values.
 func (r *resolver) once(v value) value {
 	if r.uses[v.path] < 2 {
 		return v
@@ -241,13 +240,13 @@ func (r *resolver) reportNoSelector(p part, v value, name string) {
 	r.report(p, hint, "%s: %s has no field or method %s", p.text, v.path, name)
 }
 
-// structOf is the struct that t is or points to.
+// structOf returns the struct that t is or points to.
 func structOf(t types.Type) *types.Struct {
 	s, _ := pointee(t).Underlying().(*types.Struct)
 	return s
 }
 
-// notNil adds one nil check for a pointer or interface.
+// notNil adds one nil check for a pointer or an interface.
 func (r *resolver) notNil(p part, v value) value {
 	if !canBeNil(v.typ) {
 		return v
@@ -268,10 +267,11 @@ func (r *resolver) notNil(p part, v value) value {
 	return v
 }
 
-// canBeNil reports whether a value of type t may be nil when a field or method is selected.
+// canBeNil reports whether a value of type t may be nil when a field or method of it is selected.
 func canBeNil(t types.Type) bool { return isPointer(t) || types.IsInterface(t) && !isTypeParam(t) }
 
-// local gives the result of a call a name, so that what is checked is what is used.
+// local gives the result of a call a name, so that the value that is checked is the value that is
+// used.
 func (r *resolver) local(v value) value {
 	name := lowerFirst(v.lastName())
 	name = r.locals.pick(name, name+"Value")
@@ -280,7 +280,7 @@ func (r *resolver) local(v value) value {
 	return v
 }
 
-// lastName is what locals that are made of v are named after.
+// lastName returns the name from which the names of v's locals are made.
 func (v value) lastName() string {
 	return cmp.Or(v.name, v.path[strings.LastIndex(v.path, ".")+1:])
 }
@@ -294,7 +294,7 @@ func isTypeParam(t types.Type) bool {
 func (r *resolver) text(p part, v value) {
 	whole := v.typ
 	for {
-		if unknown(v.typ) { // go/types lets such a type implement anything
+		if unknown(v.typ) { // go/types says that such a type implements anything
 			r.report(p, "", "%s: the type of %s can't be determined", p.text, v.path)
 			return
 		}

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// target is a declaration with directives, as it is written: a method, a method
-// of an interface, or a function.
+// target is a declaration with directives, as written: a method, a method of an interface, or a
+// function.
 type target struct {
 	file       *source
 	id         *ast.Ident
@@ -18,7 +18,7 @@ type target struct {
 	directives []*directive   // in source order
 }
 
-// owner names the type that a target belongs to, as the target spells it.
+// owner returns the name of the type to which a target belongs, as the target spells it.
 func (t *target) owner() string {
 	if t.iface != nil {
 		return t.iface.Name.Name
@@ -26,7 +26,7 @@ func (t *target) owner() string {
 	return baseName(t.recv)
 }
 
-// scan gathers what the files of the package say.
+// scan collects the directives and declarations of the package's files.
 func (p *pkg) scan() {
 	for _, f := range p.files {
 		if f.syntax == nil {
@@ -52,9 +52,9 @@ func (p *pkg) scan() {
 	}
 }
 
-// scanFile finds the directives of a file and what looks like one. gofmt moves a
-// directive to the end of the doc comment and CommentGroup.Text drops it, so the
-// comments are read one by one.
+// scanFile finds the directives of a file, and comments that look like one. gofmt moves a directive
+// to the end of the doc comment, and CommentGroup.Text drops it, so the comments are read one by
+// one.
 func (p *pkg) scanFile(f *source) {
 	owners := commentOwners(f.syntax)
 	annotated := map[*ast.Ident]*target{}
@@ -87,8 +87,8 @@ func (p *pkg) scanFile(f *source) {
 	}
 }
 
-// isDirective follows the rule of gofmt: no space, and a small letter or digit
-// after the colon.
+// isDirective follows the rule of gofmt: no space, and a lower-case letter or a digit after the
+// colon.
 func isDirective(text string) bool {
 	rest, ok := strings.CutPrefix(text, string(directiveText))
 	return ok && rest != "" && ('a' <= rest[0] && rest[0] <= 'z' || '0' <= rest[0] && rest[0] <= '9')
@@ -105,7 +105,7 @@ func (p *pkg) readDirective(c *ast.Comment) *directive {
 	return d
 }
 
-// owner says what a comment stands on.
+// owner describes the declaration to which a comment belongs.
 type owner struct {
 	what   string  // "a struct field", …
 	target *target // nil if that can't be locked
@@ -157,8 +157,8 @@ func commentOwners(file *ast.File) map[*ast.CommentGroup]owner {
 	return owners
 }
 
-// ownMethods notes the methods that the declaration of an interface lists. What
-// stands behind a method, on its line, counts: gofmt leaves it there.
+// ownMethods records the methods that the declaration of an interface lists. A comment after a
+// method, on its line, counts, because gofmt leaves it there.
 func ownMethods(owners map[*ast.CommentGroup]owner, decl *ast.GenDecl) {
 	for _, s := range decl.Specs {
 		spec, ok := s.(*ast.TypeSpec)
@@ -192,7 +192,7 @@ func (p *pkg) reportMisplaced(f *source, c *ast.Comment, own owner) {
 	p.report(c.Slash, "it belongs in the comment of a method or function", "a directive on %s locks nothing", own.what)
 }
 
-// reportDetached reports a directive that stands on nothing.
+// reportDetached reports a directive that belongs to no declaration.
 func (p *pkg) reportDetached(f *source, c *ast.Comment) {
 	var next ast.Decl
 	for _, d := range f.syntax.Decls {
@@ -227,8 +227,8 @@ func (p *pkg) sameLine(a, b token.Pos) bool {
 	return p.run.fset.PositionFor(a, false).Line == p.run.fset.PositionFor(b, false).Line
 }
 
-// stripBodies drops function bodies. The types of declarations do not depend on
-// them, and a body may call a wrapper that is not generated yet.
+// stripBodies removes function bodies. The types of declarations do not depend on them, and a body
+// may call a wrapper that is not generated yet.
 func stripBodies(file *ast.File) {
 	for _, d := range file.Decls {
 		if fn, ok := d.(*ast.FuncDecl); ok {

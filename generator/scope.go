@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// eachSpec visits the package-level declarations of some files; spec is nil for
-// a function or method.
+// eachSpec visits the package-level declarations of some files; spec is nil for a function or
+// method.
 func eachSpec(files []*source, visit func(f *source, d ast.Decl, spec ast.Spec)) {
 	for _, f := range files {
 		if f.syntax == nil {
@@ -25,8 +25,8 @@ func eachSpec(files []*source, visit func(f *source, d ast.Decl, spec ast.Spec))
 	}
 }
 
-// importedNames are what the package's files call their imports: the package
-// can't declare these.
+// importedNames returns the names of the imports in the package's files: the package can't declare
+// these.
 func (p *pkg) importedNames() *scope {
 	out := within()
 	for _, f := range p.files {
@@ -41,8 +41,7 @@ func (p *pkg) importedNames() *scope {
 	return out
 }
 
-// declaredNames are the package-level names of some files and where each is
-// declared.
+// declaredNames returns the package-level names of some files, and where each is declared.
 func declaredNames(files []*source) map[string]*ast.Ident {
 	out := map[string]*ast.Ident{}
 	eachSpec(files, func(_ *source, d ast.Decl, spec ast.Spec) {
@@ -68,8 +67,8 @@ type typeDecl struct {
 	file *source
 }
 
-// typeDecls are the types that some files declare, by name. A type has one
-// declaration for each build that has its own.
+// typeDecls returns the types that some files declare, by name. A type has one declaration for each
+// build with its own.
 func typeDecls(files []*source) map[string][]typeDecl {
 	out := map[string][]typeDecl{}
 	eachSpec(files, func(f *source, _ ast.Decl, spec ast.Spec) {
@@ -80,15 +79,15 @@ func typeDecls(files []*source) map[string][]typeDecl {
 	return out
 }
 
-// index is what the package declares, by name. It is built once, when it is first
-// asked for: to search the files for each of thousands of types takes minutes.
+// index has the declarations of the package, by name. It is built once, when it is first needed: to
+// search the files for each of thousands of types takes minutes.
 type index struct {
 	types   map[string][]typeDecl
-	methods map[string][]string  // by type, aliases followed
-	targets map[string][]*target // what is annotated: "Type.Method"
+	methods map[string][]string  // by type, with aliases followed
+	targets map[string][]*target // the annotated declarations: "Type.Method"
 }
 
-// typesNamed are the declarations of a type, one for each build that has its own.
+// typesNamed returns the declarations of a type, one for each build with its own.
 func (p *pkg) typesNamed(name string) []typeDecl {
 	if p.index.types == nil {
 		p.index.types = typeDecls(p.files)
@@ -96,7 +95,7 @@ func (p *pkg) typesNamed(name string) []typeDecl {
 	return p.index.types[name]
 }
 
-// methodsOf are the names of the methods that are declared on a type in all builds.
+// methodsOf returns the names of the methods that are declared on a type in all builds.
 func (p *pkg) methodsOf(name string) []string {
 	if p.index.methods == nil {
 		p.index.methods = map[string][]string{}
@@ -110,10 +109,10 @@ func (p *pkg) methodsOf(name string) []string {
 	return p.index.methods[name]
 }
 
-// aliased follows aliases of a type of this package to the type itself. The name
-// of an alias of an interface literal stays.
+// aliased follows aliases of a type of this package to the type itself. The name of an alias of an
+// interface literal stays.
 func (p *pkg) aliased(name string) string {
-	for range 100 { // an alias of itself is the compiler's to report
+	for range 100 { // the compiler reports an alias of itself
 		decls := p.typesNamed(name)
 		if len(decls) == 0 || !decls[0].spec.Assign.IsValid() {
 			return name
@@ -127,9 +126,9 @@ func (p *pkg) aliased(name string) string {
 	return name
 }
 
-// members are the names of the fields and methods of a type in all builds,
-// promoted ones included as far as this package declares them: those of other
-// packages are exported and never meet ours.
+// members returns the names of the fields and methods of a type in all builds, including promoted
+// ones that this package declares. Those of other packages are exported, and never collide with
+// generated names.
 func (p *pkg) members(name string) *scope {
 	out, seen := within(), map[string]bool{}
 	var visit func(name string)
@@ -159,7 +158,7 @@ func (p *pkg) members(name string) *scope {
 	return out
 }
 
-// members are the fields of a struct, or the elements of an interface; nil for any other type.
+// members returns the fields of a struct, or the elements of an interface; nil for any other type.
 func members(spec *ast.TypeSpec) *ast.FieldList {
 	switch t := ast.Unparen(spec.Type).(type) {
 	case *ast.StructType:
@@ -170,13 +169,13 @@ func members(spec *ast.TypeSpec) *ast.FieldList {
 	return nil
 }
 
-// embeds reports whether a type has methods that are promoted from another.
+// embeds reports whether a type has methods that are promoted from another type.
 func embeds(spec *ast.TypeSpec) bool {
 	list := members(spec)
 	return list != nil && slices.ContainsFunc(list.List, func(f *ast.Field) bool { return len(f.Names) == 0 })
 }
 
-// embeddedName is what a field is called that embeds a type.
+// embeddedName returns the name of a field that embeds a type.
 func embeddedName(x ast.Expr) string {
 	switch x := x.(type) {
 	case *ast.SelectorExpr:
@@ -199,27 +198,27 @@ func identNames(list []*ast.Ident) []string {
 	return out
 }
 
-// naming names what the generated files of a package declare at package level.
-// All units share it: one thing has one name in all builds, and two things of one
-// build never share a name. So it uses only the files' text.
+// naming names the package-level declarations of a package's generated files. All units share it:
+// one thing has one name in all builds, and two things of one build never share a name. So it uses
+// only the files' text.
 type naming struct {
 	declared *scope           // the user's package-level names, in all builds
-	scope    *scope           // these, and ours
-	users    *scope           // the parameters and type parameters that our code repeats
-	chosen   map[thing]string // our names
+	scope    *scope           // these, and the generated ones
+	users    *scope           // the parameters and type parameters that generated code repeats
+	chosen   map[thing]string // the generated names
 }
 
-// thing is something of ours that has a name.
+// thing is a generated declaration that has a name.
 type thing struct {
 	kind kind
-	of   string // the type, method or file that it is for
-	nth  int    // of several directives
+	of   string // its type, method or file
+	nth  int    // its number, if there are several directives
 }
 
 type kind int
 
 const (
-	innerAlias kind = iota // what a type is embedded as
+	innerAlias kind = iota // the name under which a type is embedded
 	lockerField
 	mergerField
 	policyVar
@@ -250,7 +249,7 @@ func newNaming(p *pkg) *naming {
 	return n
 }
 
-// typeArgNames are the identifiers in the brackets of a receiver.
+// typeArgNames returns the identifiers in the brackets of a receiver.
 func typeArgNames(recv ast.Expr) []string {
 	var out []string
 	ast.Inspect(recv, func(n ast.Node) bool {
@@ -267,8 +266,8 @@ func typeArgNames(recv ast.Expr) []string {
 	return slices.DeleteFunc(out, func(s string) bool { return s == "" })
 }
 
-// pick names something of ours that callers do not know: no identifier of the
-// user's that our code repeats may hide it.
+// pick names a generated declaration that callers do not know. No identifier of the user that
+// generated code repeats may hide it.
 func (n *naming) pick(t thing, candidates ...string) string {
 	if n.chosen[t] == "" {
 		n.chosen[t] = within(n.scope, n.users).pick(candidates...)
@@ -277,8 +276,8 @@ func (n *naming) pick(t thing, candidates ...string) string {
 	return n.chosen[t]
 }
 
-// pickMember names a field of ours, or what a type is embedded as. It hides no field or
-// method of the user's, and none of ours that stands beside it.
+// pickMember names a generated field, or the field that embeds a type. It hides no field or method
+// of the user's type, and none of the generated ones next to it.
 func (n *naming) pickMember(t thing, members *scope, beside []string, candidates ...string) string {
 	if n.chosen[t] == "" {
 		taken := within(n.scope, n.users, members)
@@ -288,7 +287,7 @@ func (n *naming) pickMember(t thing, members *scope, beside []string, candidates
 	return n.chosen[t]
 }
 
-// innerAlias names what a guarded type is embedded as in its wrapper.
+// innerAlias returns the name under which a guarded type is embedded in its wrapper.
 func (p *pkg) innerAlias(target string) string {
 	alias := p.naming.pickMember(thing{kind: innerAlias, of: target}, p.members(target), nil, lowerFirst(target)+"Inner")
 	p.naming.scope.add(alias)

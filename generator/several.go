@@ -1,9 +1,9 @@
 package generator
 
-// singles are the items that are for one lock.
+// singles are the items that allow only one lock.
 var singles = []string{"once", "leader", "merge"}
 
-// single is the first of the directive's items that is for one lock; empty without one.
+// single returns the first of the directive's items that allows only one lock, or "".
 func (d *directive) single() string {
 	for _, name := range singles {
 		if d.items[name] != nil {
@@ -13,8 +13,8 @@ func (d *directive) single() string {
 	return ""
 }
 
-// checkSeveral reports items that are for one lock only, and differences in items that
-// concern the call and not one of its locks.
+// checkSeveral reports items that allow only one lock, and differences between items that concern
+// the whole call.
 func (p *pkg) checkSeveral(t *target) {
 	if len(t.directives) < 2 {
 		return

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// FuzzSignatures makes valid Go declarations of every kind, with names that are
-// chosen to collide, and demands that what is generated for them type-checks, is
-// formatted, and is the same when it is generated again.
+// FuzzSignatures makes valid Go declarations of every kind, with names that are chosen to collide.
+// It requires that the code that is generated for them type-checks, is formatted, and is the same
+// when it is generated again.
 func FuzzSignatures(f *testing.F) {
 	for seed := range uint64(150) {
 		f.Add(seed)
@@ -46,7 +46,7 @@ var fuzzImports = sync.OnceValues(func() (*importer, error) {
 	return r.loadTypes(context.Background(), []string{RuntimePath, "context", "fmt", "io", "strconv", "time"}, nil)
 })
 
-// generateAlone generates for one file without asking the go command.
+// generateAlone generates for one file without running the go command.
 func generateAlone(t testing.TB, path, src string) []byte {
 	t.Helper()
 	im, err := fuzzImports()
@@ -60,7 +60,7 @@ func generateAlone(t testing.TB, path, src string) []byte {
 	for _, u := range p.units {
 		u.generate(context.Background(), im, nil)
 	}
-	if len(p.diagnostics)+len(p.warnings) > 0 { // a warning: this file has made no valid Go
+	if len(p.diagnostics)+len(p.warnings) > 0 { // a warning means that this test's own file is not valid Go
 		t.Fatalf("%v %v\n%s", p.diagnostics, p.warnings, src)
 	}
 	files := p.result()
@@ -70,13 +70,13 @@ func generateAlone(t testing.TB, path, src string) []byte {
 	return files[0].New
 }
 
-// signatures makes declarations by chance.
+// signatures makes random declarations.
 type signatures struct {
 	*rand.Rand
 	b          strings.Builder
 	typeParams []string
 	taken      map[string]bool
-	imports    map[string]string // path: what the file calls it
+	imports    map[string]string // by path: the file's name for the package
 }
 
 func newSignatures(seed uint64) *signatures {
@@ -89,7 +89,8 @@ func newSignatures(seed uint64) *signatures {
 	return s
 }
 
-// userNames are what users may call a parameter and our code could trip over.
+// userNames are names that users may give to a parameter and that could collide with generated
+// code.
 var userNames = strings.Fields(`ctx key key2 err held hold w wrapper lock lockpkg strconv time context nil string int64 error len
 	any bool true s S arg arg2 result locker inner lockgenLocker id keyErr idKey i I f F sInner sMethod0Lock noError _ _ _`)
 
@@ -136,7 +137,7 @@ func (s *signatures) typ(depth int) string {
 	return basic[s.IntN(len(basic))]
 }
 
-// params writes a parameter list and returns a parameter that a key can name.
+// params writes a parameter list, and returns a parameter that a key can name.
 func (s *signatures) params() (list, keyed string) {
 	named := s.IntN(4) > 0
 	var out []string
@@ -177,7 +178,7 @@ func (s *signatures) results() string {
 	return "(" + strings.Join(out, ", ") + ")"
 }
 
-// signature writes name(params) results under a directive.
+// signature writes name(params) results below a directive.
 func (s *signatures) signature(before, name, after string) {
 	params, keyed := s.params()
 	key := fmt.Sprintf("%s:%d", name, s.IntN(1000))
@@ -224,7 +225,7 @@ func (s *signatures) file() string {
 	return s.b.String()
 }
 
-// function writes a function, whose type parameters stand behind its name.
+// function writes a function, whose type parameters follow its name.
 func (s *signatures) function(name, bracket string) {
 	at := s.b.Len()
 	s.signature("func ", name, " { panic(0) }")

@@ -2,8 +2,8 @@ package generator
 
 import "go/types"
 
-// checkSkip warns of a result that is nil, beside a nil error, if the method is skipped: a
-// caller may not be able to use it. The zero values of other types can be used.
+// checkSkip warns of a result that is nil together with a nil error if the method is skipped,
+// because a caller may not be able to use it. The zero values of other types can be used.
 func (b *builder) checkSkip(m *method, d *directive) {
 	if !d.Skip || m.embedder != nil || d != m.directives[0] {
 		return

@@ -9,9 +9,9 @@ import (
 	"github.com/lockgen/lockgen/templates"
 )
 
-// nameTypeParams names the type parameters that the method is written with,
-// blank ones as the type's declaration does. A name of ours hides nothing that
-// the package declares: the signature may name it.
+// nameTypeParams names the type parameters with which the method is written, and blank ones as the
+// type's declaration does. A generated name hides nothing that the package declares, because the
+// signature may name it.
 func (m *method) nameTypeParams() {
 	taken := within(m.unit.pkg.naming.declared)
 	taken.addAll(signatureNames(m.fn.Signature()))
@@ -32,7 +32,7 @@ func (m *method) nameTypeParams() {
 	}
 }
 
-// nameTypeParams names the type parameters that the wrapper is written with.
+// nameTypeParams names the type parameters with which the wrapper is written.
 func (g *guarded) nameTypeParams(declared *scope) {
 	taken := within(declared)
 	for p := range typeParamsOf(g.recv).TypeParams() {
@@ -50,9 +50,9 @@ func (g *guarded) nameTypeParams(declared *scope) {
 	}
 }
 
-// checkTypeParams reports type parameters that hide a name in generated code and in
-// no other: a method may name those of its type as it likes, and a promoted method
-// was written where they are not in scope.
+// checkTypeParams reports type parameters that hide a name only in generated code. A method may
+// name the type parameters of its type as it likes, and a promoted method was written where they
+// are not in scope.
 func (b *builder) checkTypeParams() {
 	for _, g := range b.guarded {
 		for _, name := range []string{g.recv.Name(), g.wrapper.Name} {
@@ -77,8 +77,8 @@ func (b *builder) checkTypeParams() {
 	}
 }
 
-// checkReceiver checks the generated declarations that repeat the receiver's type
-// parameters by the method's names for them, with the constraints of the type.
+// checkReceiver checks the generated declarations that repeat the receiver's type parameters with
+// the method's names for them, and with the constraints of the type.
 func (b *builder) checkReceiver(m *method) {
 	beside := within()
 	beside.add(m.recv.Name())
@@ -97,7 +97,7 @@ func (b *builder) checkReceiver(m *method) {
 	}
 }
 
-// checkKeyTypeParams reports what hides one of Go's own names that a key function uses.
+// checkKeyTypeParams reports type parameters that hide a predeclared name that a key function uses.
 func (b *builder) checkKeyTypeParams(m *method, k templates.KeyFunc) {
 	beside := within()
 	beside.add("string")
@@ -115,7 +115,7 @@ func (b *builder) checkKeyTypeParams(m *method, k templates.KeyFunc) {
 			b.reportHiding(m.id.Pos(), m.name(), p.Name, "its key function")
 		}
 	}
-	beside.add("nil", "true") // which the wrapper and the policy name
+	beside.add("nil", "true") // the wrapper and the policy use them
 	for _, name := range sortedKeys(beside.own) {
 		if at := b.known[name].declared; at != "" {
 			b.pkg.report(m.id.Pos(), "rename that one", "%s is declared at %s, and the generated code of %s needs Go's own", name, at, m.name())
@@ -127,7 +127,7 @@ func (b *builder) reportHiding(pos token.Pos, of, name, by string) {
 	b.pkg.report(pos, "rename that type parameter", "a type parameter of %s hides %s, which %s names", of, name, by)
 }
 
-// bareNames are the types that the text of t names without a package.
+// bareNames returns the types that the text of t names without a package.
 func (b *builder) bareNames(t types.Type) *scope {
 	out := within()
 	spelled(t, func(t types.Type) bool {

@@ -11,14 +11,14 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// importer hands go/types the imports that were loaded. What was not loaded is
-// an error, which go/types turns into a package without contents.
+// importer gives go/types the imports that were loaded. An import that was not loaded is an error,
+// for which go/types makes a package without contents.
 type importer struct {
 	packages map[string]*types.Package
-	failed   map[string]string  // path: what the go command said
+	failed   map[string]string  // by path: the go command's message
 	files    map[string]goFiles // by path
 
-	withoutRuntime bool // it was asked for, and could not be loaded
+	withoutRuntime bool // the runtime was asked for, and could not be loaded
 }
 
 // goFiles are the Go files of a package, those of this build first.
@@ -62,10 +62,10 @@ func (im *importer) Import(path string) (*types.Package, error) {
 	return nil, errNotLoaded
 }
 
-// syntaxFor returns the file with a probable name for each import that was not loaded.
-// go/types would name it by the last element of its path, so that two that end in v2 share
-// a name. If the guess is no identifier, or taken, it names nothing: what is selected from
-// it is undefined then, as [unit.unloaded] expects.
+// syntaxFor returns the file with a probable name for each import that was not loaded. go/types
+// would name such an import by the last element of its path, so that two that end in v2 would share
+// a name. If the guess is no identifier, or taken, it names nothing: a name that is selected from
+// it is then undefined, as [unit.unloaded] expects.
 func (s *source) syntaxFor(u *unit) *ast.File {
 	named, taken := map[ast.Spec]*ast.ImportSpec{}, map[string]bool{}
 	for _, spec := range s.imports() {
@@ -105,7 +105,7 @@ func (s *source) syntaxFor(u *unit) *ast.File {
 	return &file
 }
 
-// importsNamedIn are the imports that type expressions in node are qualified with.
+// importsNamedIn returns the imports with which type expressions in node are qualified.
 func (s *source) importsNamedIn(node ast.Node) []ast.Node {
 	var out []ast.Node
 	ast.Inspect(node, func(n ast.Node) bool {
@@ -124,16 +124,17 @@ func (s *source) importsNamedIn(node ast.Node) []ast.Node {
 	return out
 }
 
-// invalid reports whether a type that is not known is written in t.
+// invalid reports whether the text of t contains an unknown type.
 func invalid(t types.Type) bool { return written(t, isInvalid) }
 
-// unknown reports whether the fields and methods of t, or of what t points to, are not known.
+// unknown reports whether the fields and methods of t, or of the type to which t points, are
+// unknown.
 func unknown(t types.Type) bool {
 	t = pointee(t)
 	return invalid(t) || isInvalid(t.Underlying())
 }
 
-// pointee is what t points to, or t.
+// pointee returns the type to which t points, or t.
 func pointee(t types.Type) types.Type {
 	if ptr, ok := t.Underlying().(*types.Pointer); ok {
 		return ptr.Elem()
@@ -146,8 +147,8 @@ func isInvalid(t types.Type) bool {
 	return ok && b.Kind() == types.Invalid
 }
 
-// written reports whether a type that is written in t fits. It looks through
-// aliases, and not into named types: what they are made of is not repeated.
+// written reports whether a type that is written in t fits. It looks through aliases, but not into
+// named types, because their definitions are not repeated.
 func written(t types.Type, fits func(types.Type) bool) bool {
 	var through func(types.Type) bool
 	through = func(t types.Type) bool {
@@ -157,7 +158,7 @@ func written(t types.Type, fits func(types.Type) bool) bool {
 	return spelled(t, through)
 }
 
-// spelled is like written, but looks only at the text of t: an alias is only its name there.
+// spelled is like written, but looks only at the text of t, in which an alias is only its name.
 func spelled(t types.Type, fits func(types.Type) bool) bool {
 	if fits(t) {
 		return true

@@ -11,17 +11,17 @@ import (
 	"strings"
 )
 
-// unit is one build of a package: its files that one configuration selects,
-// type-checked together. Most packages have one unit.
+// unit is one build of a package: its files that one configuration selects, type-checked together.
+// Most packages have one unit.
 type unit struct {
 	pkg     *pkg
-	config  *config // nil: as the go command listed the package
+	config  *config // nil: the package as the go command listed it
 	tests   bool    // with its tests
-	tested  *unit   // of an external test: what it imports, from source
-	whole   bool    // an external test may ask for anything in it
+	tested  *unit   // of an external test: the package that it imports, from source
+	whole   bool    // an external test may need anything in it
 	files   []*source
 	has     map[*source]bool // the same files
-	methods []*method        // what is annotated in these files, in source order
+	methods []*method        // the annotated methods in these files, in source order
 	found   map[methodName]bool
 	others  []constraint.Expr // builds in which types of other packages have more methods
 
@@ -32,9 +32,9 @@ type unit struct {
 	contents   map[*output][]byte
 }
 
-// plan finds builds such that every file with a directive, or with a type whose
-// methods have one, is in one of them. If files are missing it finds none: what
-// they declare would be reported as undefined.
+// plan finds builds so that every file with a directive, or with a type whose methods have one, is
+// in one of them. If files are missing it finds no build, because their declarations would be
+// reported as undefined.
 func (p *pkg) plan() {
 	if len(p.targets) == 0 || p.partial {
 		return
@@ -50,7 +50,8 @@ func (p *pkg) plan() {
 	for _, decl := range guarded {
 		files = append(files, decl.file)
 	}
-	// First the present build without tests: then most other files need no build of their own.
+	// The present build without tests comes first: then most other files need no build of their
+	// own.
 	slices.SortFunc(files, func(a, b *source) int {
 		rank := func(f *source) int {
 			switch {
@@ -78,9 +79,8 @@ func (p *pkg) plan() {
 	}
 }
 
-// planPromoted adds the builds in which a type of f has methods that other files declare for
-// some builds alone. Without them the output would depend on the system on which lockgen
-// runs.
+// planPromoted adds the builds in which a type of f has methods that other files declare only for
+// some builds. Without these the output would depend on the system on which lockgen runs.
 func (p *pkg) planPromoted(f *source) {
 	for _, t := range p.targets {
 		if slices.ContainsFunc(p.units, func(u *unit) bool { return u.has[f] && u.has[t.file] }) {
@@ -131,16 +131,15 @@ func (u *unit) selects(f *source) bool {
 	return f.listed
 }
 
-// stubFile is the name under which declarations stand in for the types that
-// are about to be generated.
+// stubFile is the name of the file whose declarations stand in for the types that are about to be
+// generated.
 const stubFile = "lockgen stub"
 
-// load type-checks the files. Bodies are not looked at, and errors elsewhere
-// do not matter: the package's own code may call the wrapper that is missing
-// yet, and its signatures may mention it.
+// load type-checks the files. Bodies are not checked, and errors elsewhere do not matter: the
+// package's own code may call the wrapper that is still missing, and its signatures may mention it.
 func (u *unit) load(im *importer) {
 	u.imports, u.typeErrors = im, nil
-	if u.tested != nil { // types of two loads are never the same
+	if u.tested != nil { // types of two loads are never identical
 		u.tested.load(im)
 	}
 	files := u.syntax()
@@ -151,8 +150,8 @@ func (u *unit) load(im *importer) {
 	u.types = u.typeCheck(files, u.info, func(e types.Error) { u.typeErrors = append(u.typeErrors, e) })
 }
 
-// Import implements types.Importer. An external test has the package that it
-// tests from its source, the identifiers that tests add included.
+// Import implements types.Importer. An external test gets the package that it tests from source,
+// including the identifiers that tests add.
 func (u *unit) Import(path string) (*types.Package, error) {
 	if u.tested != nil && path == u.tested.pkg.path {
 		return u.tested.types, nil
@@ -160,8 +159,8 @@ func (u *unit) Import(path string) (*types.Package, error) {
 	return u.imports.Import(path)
 }
 
-// incomplete reports whether an annotated signature can't be resolved with the
-// imports of the present build.
+// incomplete reports whether an annotated signature can't be resolved with the imports of the
+// present build.
 func (u *unit) incomplete() bool {
 	return slices.ContainsFunc(u.pkg.targets, func(t *target) bool {
 		if !u.has[t.file] {
@@ -172,8 +171,8 @@ func (u *unit) incomplete() bool {
 	})
 }
 
-// find takes over the methods that go/types could resolve and that can be
-// locked; it reports the others.
+// find takes over the methods that go/types could resolve and that can be locked; it reports the
+// others.
 func (u *unit) find() {
 	u.found = map[methodName]bool{}
 	for _, t := range u.pkg.targets {
@@ -208,14 +207,13 @@ func (u *unit) typeCheck(files []*ast.File, info *types.Info, report func(types.
 			}
 		},
 	}
-	checked, _ := conf.Check(u.pkg.path, u.pkg.run.fset, files, info) // the errors went to report
+	checked, _ := conf.Check(u.pkg.path, u.pkg.run.fset, files, info) // report got the errors
 	return checked
 }
 
-// stub declares the wrapper types of the annotated types, for code whose
-// declarations mention them. They have the fields that the real ones will have.
-// Type parameters are without their constraints, which need imports: errors in the
-// stub are ignored.
+// stub declares the wrapper types of the annotated types, for code whose declarations mention them.
+// They have the fields that the real ones will have. Type parameters are without their constraints,
+// which need imports; errors in the stub are ignored.
 func (u *unit) stub() *ast.File {
 	var b strings.Builder
 	fmt.Fprintf(&b, "package %s\n", u.pkg.name)
@@ -246,7 +244,7 @@ func (u *unit) stub() *ast.File {
 	return file
 }
 
-// inStub reports whether a field is that of a wrapper which is about to be generated.
+// inStub reports whether a field belongs to a wrapper that is about to be generated.
 func (u *unit) inStub(field *types.Var) bool {
 	return u.pkg.run.fset.Position(field.Pos()).Filename == stubFile
 }

@@ -24,10 +24,10 @@ func (u *unit) render(files map[*output]*fileModel) {
 	}
 }
 
-// verify type-checks the output together with the package it is for. An error in
-// the output is a bug of ours, and is reported instead of written; an error
-// elsewhere, in generated code or not, is a warning to the user. The first
-// build that a file is in gives it its contents: all of them agree.
+// verify type-checks the output together with its package. An error in the output is a bug of
+// lockgen, and is reported instead of being written. An error elsewhere, in generated code or not,
+// is a warning to the user. The first build that a file is in sets its contents, because all builds
+// agree on them.
 func (u *unit) verify() {
 	if len(u.contents) == 0 || len(u.pkg.diagnostics) > 0 {
 		return
@@ -49,9 +49,9 @@ func (u *unit) verify() {
 	}
 }
 
-// torn reports whether an external test imports a package that imports the package that it
-// tests. The imported one has the types as they were compiled, and the test has those from
-// source: go/types then reports right code as wrong.
+// torn reports whether an external test imports a package that imports the package that it tests.
+// The imported package has compiled types, and the test has types from source: go/types then
+// reports correct code as wrong.
 func (u *unit) torn() bool {
 	if u.tested == nil {
 		return false
@@ -80,7 +80,7 @@ func (u *unit) checkOutput(files []*ast.File, ours map[string]bool) {
 		case strings.HasPrefix(e.Msg, "cannot use ") && u.torn():
 		case ours[at.Filename]:
 			u.failed(at.String() + ": " + e.Msg)
-		case strings.HasSuffix(e.Msg, "(missing comparable constraint)") && u.leftOut(): // it may be in there
+		case strings.HasSuffix(e.Msg, "(missing comparable constraint)") && u.leftOut(): // the constraint may be in such an import
 		default:
 			u.pkg.warnings = append(u.pkg.warnings, Diagnostic{
 				File: at.Filename, Line: at.Line, Column: at.Column, Message: strings.Join(strings.Fields(e.Msg), " "),
@@ -89,9 +89,9 @@ func (u *unit) checkOutput(files []*ast.File, ours map[string]bool) {
 	})
 }
 
-// unloaded reports whether the name at pos may be an import that was left out:
-// go/types names that by the last element of its path, and reports redis as
-// undefined if the path ends in go-redis/v9.
+// unloaded reports whether the name at pos may be an import that was left out. go/types names such
+// an import by the last element of its path, and reports redis as undefined if the path ends in
+// go-redis/v9.
 func (u *unit) unloaded(pos token.Pos, qualifier bool) bool {
 	for _, f := range u.files {
 		if f.syntax == nil || pos < f.syntax.FileStart || pos > f.syntax.FileEnd {
@@ -111,7 +111,7 @@ func (u *unit) leftOut() bool {
 	})
 }
 
-// qualifiers are the positions of names from which another name is selected.
+// qualifiers returns the positions of names from which another name is selected.
 func (u *unit) qualifiers() map[token.Pos]bool {
 	out := map[token.Pos]bool{}
 	for _, file := range u.syntax() {

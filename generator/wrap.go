@@ -12,8 +12,8 @@ import (
 	"github.com/lockgen/lockgen/templates"
 )
 
-// nameWrapper names what callers of a guarded type see, and what it is
-// embedded as.
+// nameWrapper names the declarations that callers of a guarded type see, and the embedded field of
+// the wrapper.
 func (b *builder) nameWrapper(g *guarded) {
 	target := g.recv.Name()
 	w := &g.wrapper
@@ -31,7 +31,7 @@ func (b *builder) nameWrapper(g *guarded) {
 	b.claim(pos, w.Name, "the wrapper of "+target)
 	b.claim(pos, w.Constructor, "the constructor of "+w.Name)
 
-	// A field of ours would hide a field or method of that name of the user's.
+	// A generated field would hide a field or method of that name of the user's type.
 	members := b.pkg.members(target)
 	w.Alias = b.pkg.innerAlias(target)
 	w.Locker = b.pkg.naming.pickMember(thing{kind: lockerField, of: target}, members, []string{w.Alias}, "locker", "lockgenLocker")
@@ -45,8 +45,8 @@ func (b *builder) nameWrapper(g *guarded) {
 	w.LockerParam = params.pick("locker")
 }
 
-// wrappers builds the models of all guarded types and functions, each in the
-// file of the builds that have what it repeats.
+// wrappers builds the models of all guarded types and functions, each in the file of the builds
+// that have all that it repeats.
 func (b *builder) wrappers() {
 	for _, g := range b.guarded {
 		home := b.in(g.file)
@@ -103,7 +103,7 @@ func (f *fileModel) wrapper(g *guarded) *templates.Wrapper {
 	return f.wrappers[g]
 }
 
-// guardedMethod builds the model of one method of a guarded type, and says which names
+// guardedMethod builds the model of one method of a guarded type. It also returns the names that
 // are taken in it.
 func (b *builder) guardedMethod(g *guarded, gm guardedMethod, receiver string, f *fileModel) (m templates.Method, taken *scope) {
 	typeNames := g.typeNames
@@ -166,8 +166,8 @@ func (b *builder) function(fm *method, f *fileModel) templates.Method {
 	return m
 }
 
-// method builds what methods and functions have in common. The user's names
-// stay; what has no name gets one, and our locals differ from all of them.
+// method builds what methods and functions have in common. The user's names stay, a variable
+// without a name gets one, and generated locals differ from all of them.
 func (b *builder) method(gm *method, sig *types.Signature, taken *scope, file *fileModel) templates.Method {
 	taken.addAll(b.namedIn(gm.inClosures(sig)))
 	for _, l := range gm.locks {
@@ -218,13 +218,13 @@ func (b *builder) method(gm *method, sig *types.Signature, taken *scope, file *f
 		file.use("errors", RuntimePath)
 	}
 	file.noteRequests(m.Locks)
-	if len(m.Locks) > 1 { // AcquireAll takes lock.Request
+	if len(m.Locks) > 1 { // AcquireAll needs lock.Request
 		file.use(RuntimePath)
 	}
 	return m
 }
 
-// fields gives every parameter or result a name: its own, or one of ours.
+// fields gives every parameter or result a name: its own, or a generated one.
 func (f *fileModel) fields(list *types.Tuple, taken *scope, invent func(i int) string) []templates.Field {
 	out := make([]templates.Field, list.Len())
 	for i := range out {
@@ -237,13 +237,13 @@ func (f *fileModel) fields(list *types.Tuple, taken *scope, invent func(i int) s
 	return out
 }
 
-// keyTypeArgs are the type arguments of a key function that can't infer them.
+// keyTypeArgs returns the type arguments of a key function that can't infer them.
 func (f *fileModel) keyTypeArgs(gm guardedMethod, k templates.KeyFunc) []string {
 	if len(k.TypeArgs) == 0 || !gm.promoted() {
 		return k.TypeArgs
 	}
 	args := gm.typeArgs()
-	if len(args) != len(gm.typeNames) { // an alias of an interface literal: Go infers or says so
+	if len(args) != len(gm.typeNames) { // an alias of an interface literal: Go infers them, or reports that it can't
 		return nil
 	}
 	var out []string
@@ -255,7 +255,7 @@ func (f *fileModel) keyTypeArgs(gm guardedMethod, k templates.KeyFunc) []string 
 	return out
 }
 
-// keyArgs are what the wrapper passes to the key function.
+// keyArgs returns the wrapper's arguments for the key function.
 func (b *builder) keyArgs(g *guarded, gm guardedMethod, k *keyed, receiver string) []string {
 	var out []string
 	recv := gm.receiver()
@@ -269,7 +269,7 @@ func (b *builder) keyArgs(g *guarded, gm guardedMethod, k *keyed, receiver strin
 	return out
 }
 
-// receiverArg is the guarded method's receiver, reached from the wrapper.
+// receiverArg returns the guarded method's receiver, reached from the wrapper.
 func receiverArg(g *guarded, gm guardedMethod, receiver string, wantPointer bool) string {
 	expr, isPtr := receiver+"."+g.wrapper.Alias, true
 	for _, field := range gm.path {
@@ -290,8 +290,8 @@ func isPointer(t types.Type) bool {
 	return ok
 }
 
-// docText is what the user says of a method. A comment on the line of a directive is a
-// remark about that.
+// docText returns the user's doc comment of a method. A comment on the line of a directive belongs
+// to the directive.
 func (t *target) docText(fset *token.FileSet) string {
 	if t.doc == nil {
 		return ""
@@ -302,8 +302,8 @@ func (t *target) docText(fset *token.FileSet) string {
 	return said.Text()
 }
 
-// deprecated returns the paragraph by which Go marks a deprecated method: the
-// wrapper is deprecated too.
+// deprecated returns the paragraph by which Go marks a deprecated method, because then the wrapper
+// is deprecated too.
 func deprecated(doc string) string {
 	for paragraph := range strings.SplitSeq(doc, "\n\n") {
 		if strings.HasPrefix(paragraph, "Deprecated: ") {
@@ -313,7 +313,7 @@ func deprecated(doc string) string {
 	return ""
 }
 
-// shortPosition returns a position as a message about another one mentions it.
+// shortPosition returns a position in the form for a message about another position.
 func shortPosition(p token.Position) string {
 	return filepath.Base(p.Filename) + ":" + strconv.Itoa(p.Line)
 }

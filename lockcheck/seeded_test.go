@@ -118,7 +118,7 @@ func seedsOf(t *testing.T, folder string) []seed {
 	return out
 }
 
-// findings are those of all checks in a package of the corpus, by file and line.
+// findings returns those of all checks in a package of the corpus, by file and line.
 func findings(t *testing.T, folder string) map[string][]module.Diagnostic {
 	t.Helper()
 	res, err := module.Check(context.Background(), module.Options{Dir: folder})

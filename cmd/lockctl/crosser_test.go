@@ -17,7 +17,7 @@ import (
 // crossKeys is how many keys a round has.
 const crossKeys = 10
 
-// crosserMain is the whole life of a process that crosses with others. It ends with its stdin.
+// crosserMain returns the whole life of a process that crosses with others. It ends with its stdin.
 func crosserMain() int {
 	l, err := crossingLocker(os.Getenv(crosserEnv))
 	if err != nil {

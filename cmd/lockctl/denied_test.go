@@ -79,7 +79,7 @@ func deniedEtcd(t *testing.T) string {
 	return "etcd://nobody:secret@" + addr
 }
 
-// deniedPostgres is a role that may connect, and not select.
+// deniedPostgres returns a role that may connect, and not select.
 func deniedPostgres(t *testing.T) string {
 	addr := testserver.StartPostgres(t).Addr()
 	db, err := sql.Open("pgx", migrated(t, "postgres://lockgen@"+addr+"/postgres?sslmode=disable"))

@@ -15,7 +15,7 @@ import (
 	"github.com/lockgen/lockgen/internal/testserver"
 )
 
-// silent is the address of a server that accepts connections and says nothing.
+// silent returns the address of a server that accepts connections and says nothing.
 func silent(t *testing.T) string {
 	at, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -32,7 +32,7 @@ func silent(t *testing.T) string {
 	return at.Addr().String()
 }
 
-// ran is what one run of the command says on stderr, and its exit status.
+// ran returns what one run of the command says on stderr, and its exit status.
 func ran(args ...string) (said string, status int) {
 	var stdout, stderr bytes.Buffer
 	status = run(args, strings.NewReader(""), &stdout, &stderr)

@@ -64,7 +64,7 @@ func TestListShowsEveryItem(t *testing.T) {
 	}
 }
 
-// rows are the lines of a table by the method in them, without that and the position.
+// rows returns the lines of a table by the method in them, without that and the position.
 func rows(table, separator string) map[string]string {
 	out := map[string]string{}
 	for line := range strings.Lines(table) {

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"lockgen": scripted})
 }
 
-// scripted is the command. On Windows it prints names of Go files as the scripts have them.
+// scripted returns the command. On Windows it prints names of Go files as the scripts have them.
 func scripted() {
 	if runtime.GOOS != "windows" {
 		main()

@@ -25,7 +25,7 @@ const (
 	killProcesses = 3 // how many workers it needs
 )
 
-// minKillStock is a stock that lasts until both workers were taken out.
+// minKillStock returns a stock that lasts until both workers were taken out.
 func (p plan) minKillStock() int { return p.atOnce() + reservedUsers }
 
 // faults is what -kill did.

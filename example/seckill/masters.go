@@ -54,7 +54,7 @@ func (ms masters) close() {
 	}
 }
 
-// addresses are those of all, separated by commas.
+// addresses returns the addresses of all masters, separated by commas.
 func (ms masters) addresses() string {
 	var all []string
 	for _, m := range ms {

@@ -29,7 +29,7 @@ type plan struct {
 	kill                     bool   // take out two workers during the guarded sale
 }
 
-// atOnce is how many buyers are in the shop at the same time.
+// atOnce returns how many buyers are in the shop at the same time.
 func (p plan) atOnce() int { return p.processes * buyersPerWorker }
 
 // clicksOf says how often a user clicks: every other one is impatient.
@@ -103,7 +103,7 @@ func runSale(ctx context.Context, p plan, guarded bool, on *engine, folder strin
 	return r, nil
 }
 
-// name is the name of the sale in files and on the screen.
+// name returns the name of the sale in files and on the screen.
 func (s *sale) name() string {
 	if s.guarded {
 		return "with-lock"

@@ -42,7 +42,7 @@ type layout struct {
 	w, h   float64
 }
 
-// textWidth is the room of a line at 12 px, bold, in any usual font: rather more than less.
+// textWidth returns the room of a line at 12 px, bold, in any usual font: rather more than less.
 func textWidth(line string) (w float64) {
 	for _, r := range line {
 		switch {

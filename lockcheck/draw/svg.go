@@ -79,7 +79,7 @@ func (e Edge) line() string {
 	return fmt.Sprintf(`class="line%s" fill="none" stroke-width="%s"%s %s`, pick(e.Bad, " bad", ""), pick(e.Bad || e.Together, "2", "1.2"), pick(e.Try, ` stroke-dasharray="5,4"`, ""), tip)
 }
 
-// overhang is the room that labels need beside the outermost edges.
+// overhang returns the room that labels need beside the outermost edges.
 func (g *Graph) overhang() float64 {
 	longest := 0
 	for _, e := range g.Edges {
@@ -172,7 +172,7 @@ func (l *layout) edge(b *strings.Builder, r route, ports [2]float64, lower float
 		x, y+lower, pick(e.Bad, " bad", ""), html.EscapeString(e.label()), html.EscapeString(e.Label))
 }
 
-// path is the curve of an edge, and where its label goes.
+// path returns the curve of an edge, and where its label goes.
 func (l *layout) path(r route, ports [2]float64) (d string, x, y float64) {
 	from, to := r.stops[0], r.stops[len(r.stops)-1]
 	if len(r.stops) == 1 { // back to the node itself

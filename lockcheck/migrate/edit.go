@@ -77,7 +77,7 @@ func (m *migration) wrapAfter(mk *maker) {
 		text: fmt.Sprintf("\n%s%s := %s(%s, %s)", indent, mk.name.Name, m.constructor(mk.unit, mk.file, mk.to.t, group), inner, l.text)})
 }
 
-// unused is a name that a file does not mention: name, or name with a number.
+// unused returns a name that a file does not mention: name, or name with a number.
 func unused(file *ast.File, name string) string {
 	taken := map[string]bool{}
 	ast.Inspect(file, func(n ast.Node) bool {
@@ -93,7 +93,7 @@ func unused(file *ast.File, name string) string {
 	return free
 }
 
-// constructor is the name of the wrapper's constructor in a file.
+// constructor returns the name of the wrapper's constructor in a file.
 func (m *migration) constructor(u *source.Unit, file *ast.File, t *wrapped, group *node) string {
 	pkg := t.name.Pkg()
 	prefix, imported := m.qualifier(u, file, pkg.Path(), pkg.Name())
@@ -133,7 +133,7 @@ func (m *migration) apply(groups map[*node]bool) (map[string][]byte, error) {
 	return out, nil
 }
 
-// edited is the text with the changes made. What gofmt has laid out stays so.
+// edited returns the text with the changes made. What gofmt has laid out stays so.
 func edited(text []byte, list []*change) ([]byte, error) {
 	slices.SortStableFunc(list, func(a, b *change) int { return cmp.Compare(a.start, b.start) })
 	var out bytes.Buffer
@@ -185,7 +185,7 @@ func (m *migration) importEdit(name, pkg string) *change {
 	return &change{file: name, start: at, end: at, text: text}
 }
 
-// neighbour is the import beside which a new one belongs: of the same kind, whose path has
+// neighbour returns the import beside which a new one belongs: of the same kind, whose path has
 // the most in common.
 func (m *migration) neighbour(decl *ast.GenDecl, pkg string) (best *ast.ImportSpec) {
 	most := -1

@@ -202,7 +202,7 @@ func (d *declarer) node(id nodeID, name string, t types.Type, text ast.Expr, fix
 	return n
 }
 
-// identOf is the T in *T, *pkg.T or *T[int].
+// identOf returns the T in *T, *pkg.T or *T[int].
 func identOf(text ast.Expr) *ast.Ident {
 	star, ok := ast.Unparen(text).(*ast.StarExpr)
 	if !ok {
@@ -224,7 +224,7 @@ func identOf(text ast.Expr) *ast.Ident {
 	return nil
 }
 
-// variable is the node of a variable, or nil.
+// variable returns the node of a variable, or nil.
 func (m *migration) variable(v *types.Var) *node {
 	if v == nil {
 		return nil

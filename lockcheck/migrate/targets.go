@@ -11,7 +11,7 @@ import (
 	"github.com/lockgen/lockgen/lockcheck/internal/facts"
 )
 
-// target is where the value of a use goes.
+// target returns where the value of a use goes.
 func (m *migration) target(use *use) target {
 	info := use.unit.Info
 	e, stack := unparenthesized(use)
@@ -68,7 +68,7 @@ func (m *migration) target(use *use) target {
 	return target{goal: elsewhere, why: "is used in a way that is not known here"}
 }
 
-// unparenthesized is the expression of a use with the parentheses around it, and what
+// unparenthesized returns the expression of a use with the parentheses around it, and what
 // these stand in.
 func unparenthesized(use *use) (ast.Node, []ast.Node) {
 	e, stack := ast.Node(use.expr), use.stack
@@ -81,7 +81,7 @@ func unparenthesized(use *use) (ast.Node, []ast.Node) {
 	return e, stack
 }
 
-// becomes is the target of a value that goes to v, or to something of type t that is no
+// becomes returns the target of a value that goes to v, or to something of type t that is no
 // variable.
 func (m *migration) becomes(use *use, t types.Type, v *node, otherwise string) target {
 	if t == nil {
@@ -129,7 +129,7 @@ func (m *migration) assigned(use *use, lhs ast.Expr) target {
 	return m.becomes(use, info.TypeOf(lhs), nil, "goes to an element of a slice, an array or a map")
 }
 
-// passed is the target of an argument.
+// passed returns the target of an argument.
 func (m *migration) passed(use *use, call *ast.CallExpr, arg ast.Node) target {
 	info := use.unit.Info
 	at := -1
@@ -204,7 +204,7 @@ func (m *migration) returned(use *use, ret *ast.ReturnStmt, e ast.Node, stack []
 	return target{goal: elsewhere, why: "is returned"}
 }
 
-// element is the target of a part of a composite literal.
+// element returns the target of a part of a composite literal.
 func (m *migration) element(use *use, lit *ast.CompositeLit, part ast.Node) target {
 	info := use.unit.Info
 	t := info.TypeOf(lit)

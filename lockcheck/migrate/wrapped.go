@@ -110,7 +110,7 @@ func (m *migration) interfaces() (found bool) {
 	return found
 }
 
-// functionWrapper is the wrapper of an annotated function: its parameters are those of the
+// functionWrapper returns the wrapper of an annotated function: its parameters are those of the
 // function with the Locker after the context. It is nil if there is none.
 func functionWrapper(fn *types.Func) *types.Func {
 	if fn.Pkg() == nil || fn.Signature().Recv() != nil || fn.Parent() != fn.Pkg().Scope() {

@@ -17,7 +17,7 @@ type nth struct {
 	n     int
 }
 
-// Graph is the lock graph of the packages and of what they build on: one node for all
+// Graph returns the lock graph of the packages and of what they build on: one node for all
 // templates of one class, and another for the second one of a method that has two of it; one edge for
 // each method under whose lock another is taken, and one between the locks of a method that has
 // several. place says how the name of a file stands in the links.

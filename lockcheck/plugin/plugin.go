@@ -45,7 +45,7 @@ func New(settings any) (register.LinterPlugin, error) {
 	return p, nil
 }
 
-// alone is the check without the other places of its findings: golangci-lint makes
+// alone returns the check without the other places of its findings: golangci-lint makes
 // an issue of each, which would be left where nolint silences the finding. The
 // messages name them.
 func alone(check *analysis.Analyzer) *analysis.Analyzer {

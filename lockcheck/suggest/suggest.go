@@ -140,7 +140,7 @@ func (g *graph) place(pos token.Pos) Place {
 	return Place{at.Filename, at.Line, at.Column}
 }
 
-// sorted are the functions in the order of their positions.
+// sorted returns the functions in the order of their positions.
 func (g *graph) sorted() []*function {
 	return slices.SortedFunc(maps.Values(g.funcs), func(a, b *function) int { return cmp.Compare(a.fn.Pos(), b.fn.Pos()) })
 }

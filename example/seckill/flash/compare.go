@@ -20,7 +20,7 @@ type Result struct {
 	Oversold int           // how many orders too many, or not as confirmed
 }
 
-// Rate is the orders sold in a second.
+// Rate returns the orders sold in a second.
 func (r Result) Rate() float64 { return float64(r.Orders) / r.Took.Seconds() }
 
 // Millisecond is, by the name of a driver, a statement that takes its database a millisecond.

@@ -82,12 +82,12 @@ func (w *worker) sell(write func(left int) error) error {
 	return w.client.RPush(ctx, "pieces", left).Err()
 }
 
-// write is what a lock that has no token can do.
+// write returns what a lock that has no token can do.
 func (w *worker) write(left int) error {
 	return w.client.Set(context.Background(), "stock", left, 0).Err()
 }
 
-// at is a point at which a fault may strike: if the parent has asked for one here, the worker
+// at returns a point at which a fault may strike: if the parent has asked for one here, the worker
 // reports itself and waits until the parent lets it go on.
 func (w *worker) at(point string) {
 	ctx := context.Background()

@@ -121,7 +121,7 @@ func (s *Service) SellByTransfer(ctx context.Context, voucherID, userID int64) (
 // bookingTimeout bounds the write of an order that has been paid.
 const bookingTimeout = 30 * time.Second
 
-// sell is the critical section: read the stock, take the money, write.
+// sell returns the critical section: read the stock, take the money, write.
 func (s *Service) sell(ctx context.Context, voucherID, userID int64, by Payment) (int64, error) {
 	stock, user := stockFence(ctx, voucherID), userFence(ctx, voucherID, userID)
 	left, err := s.store.Stock(ctx, stock, voucherID)

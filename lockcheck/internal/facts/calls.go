@@ -126,7 +126,7 @@ func (b *body) byHand(n *ast.CallExpr) bool {
 	return true
 }
 
-// handLock is the lock that a call of Do takes, if its key is a constant or the result of
+// handLock returns the lock that a call of Do takes, if its key is a constant or the result of
 // a generated function.
 func (b *body) handLock(n *ast.CallExpr) (Lock, bool) {
 	l := Lock{Method: b.fn.Name, Package: b.pass.Pkg.Path(), Pos: b.ix.At(n.Pos()), Hand: true, Reentrant: true, Items: "by hand"}

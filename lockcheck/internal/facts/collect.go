@@ -63,7 +63,7 @@ func (c *collector) collect() {
 	c.prune()
 }
 
-// fn is the entry of a function of this package.
+// fn returns the entry of a function of this package.
 func (c *collector) fn(fn *types.Func) *Func {
 	id := ID(fn, c.pass.Fset)
 	if c.own[id] == nil {
@@ -122,7 +122,7 @@ func (c *collector) fallback(fn *types.Func, d *generator.Directive) *Call {
 	return &call
 }
 
-// lock is a directive with its placeholders looked up.
+// lock returns a directive with its placeholders looked up.
 func (c *collector) lock(fn *types.Func, d *generator.Directive) Lock {
 	l := Lock{
 		Key: d.Key, Method: Name(fn), Package: c.pass.Pkg.Path(), Backend: d.Backend, Pos: c.ix.At(d.Pos), TTL: d.TTL,

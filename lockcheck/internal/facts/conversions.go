@@ -259,7 +259,7 @@ func IsAppend(call *ast.CallExpr) bool {
 	return ok && id.Name == "append"
 }
 
-// Callee is the function or method that a call calls, or nil.
+// Callee returns the function or method that a call calls, or nil.
 func Callee(info *types.Info, call *ast.CallExpr) *types.Func {
 	fn, _ := typeutil.Callee(info, call).(*types.Func)
 	return fn

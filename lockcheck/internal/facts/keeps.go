@@ -78,7 +78,7 @@ func (k *keeper) keep(v types.Object, from ast.Expr, scope *Scope) {
 	}
 }
 
-// origin is the field of the generic type that v is a field of, or v.
+// origin returns the field of the generic type that v is a field of, or v.
 func origin(v types.Object) types.Object {
 	if field, ok := v.(*types.Var); ok {
 		return field.Origin()

@@ -177,7 +177,7 @@ type state struct {
 	skip  bool // it can be left out
 }
 
-// states are the ways to read the keys of a template, with a / at the end if asked.
+// states returns the ways to read the keys of a template, with a / at the end if asked.
 func states(parts []facts.Part, slash bool) []state {
 	var out []state
 	literal := func(c byte) { out = append(out, state{takes: func(b byte) bool { return b == c }, some: c}) }

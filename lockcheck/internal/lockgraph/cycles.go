@@ -9,7 +9,7 @@ import (
 // Cycle is a list of edges. Each edge begins with the lock at which the edge before it ends.
 type Cycle []*Edge
 
-// ID is the same in whichever package the cycle is found.
+// ID returns the same in whichever package the cycle is found.
 func (c Cycle) ID() string {
 	var classes []string
 	for _, e := range c {
@@ -127,7 +127,7 @@ type Reentry struct {
 	Same Same
 }
 
-// Reentries are the pairs of locks of one class.
+// Reentries returns the pairs of locks of one class.
 func (g *Graph) Reentries() []Reentry {
 	var out []Reentry
 	for _, e := range g.reentries {
@@ -159,7 +159,7 @@ func (e *Edge) same() Same {
 	return result
 }
 
-// taken is a value of the key that the last call takes, in terms of the root.
+// taken returns a value of the key that the last call takes, in terms of the root.
 func (e *Edge) taken(root int, path string) string {
 	for i := len(e.Steps) - 1; i >= 0; i-- {
 		args := e.Steps[i].Call.Args

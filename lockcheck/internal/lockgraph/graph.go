@@ -37,7 +37,7 @@ type Edge struct {
 	Lost     *Step    // the step that passes a context that owns nothing
 }
 
-// Pos is where the way to the second lock begins.
+// Pos returns where the way to the second lock begins.
 func (e *Edge) Pos() facts.Position { return e.Steps[0].Call.Pos }
 
 // New joins summaries.
@@ -72,10 +72,10 @@ func compare(a, b *Edge) int {
 	)
 }
 
-// Edges are the pairs of different locks.
+// Edges returns the pairs of different locks.
 func (g *Graph) Edges() []*Edge { return g.edges }
 
-// Locks are all that are annotated, in the order of their positions.
+// Locks returns all that are annotated, in the order of their positions.
 func (g *Graph) Locks() []facts.Lock {
 	var out []facts.Lock
 	for _, s := range g.Summaries {
@@ -111,7 +111,7 @@ func (g *Graph) walk(root *facts.Func) {
 	}
 }
 
-// targets are the functions that a call of id can end up at: itself, or what
+// targets returns the functions that a call of id can end up at: itself, or what
 // stands behind a method of an interface. from is not among them: a wrapper that
 // calls its inner value does not mean itself.
 func (g *Graph) targets(id, from string) []*facts.Bind {
@@ -169,7 +169,7 @@ func (w *walker) delegates(call facts.Call) bool {
 	return !elsewhere(call.To) && !slices.ContainsFunc(w.steps, func(s Step) bool { return elsewhere(s.Call.To) })
 }
 
-// receiver is the type in the name of a method.
+// receiver returns the type in the name of a method.
 func receiver(id string) string {
 	if at := strings.LastIndex(id, ")."); at >= 0 {
 		return id[:at]

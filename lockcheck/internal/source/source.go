@@ -227,7 +227,7 @@ func visible(path, from string) bool {
 	return parent == "" || from == parent || strings.HasPrefix(from, parent+"/")
 }
 
-// Package is a package by its import path: of the module, or one that nothing imports yet.
+// Package returns a package by its import path: of the module, or one that nothing imports yet.
 func (w *World) Package(path string) (*types.Package, error) {
 	done := map[*packages.Package]*types.Package{}
 	for _, u := range w.Units {
