@@ -216,7 +216,7 @@ func TestHosts(t *testing.T) {
 
 // The output for a package does not depend on which other packages are in the run, because their
 // imports are loaded together.
-func TestOnePackageAtATime(t *testing.T) {
+func TestAlone(t *testing.T) {
 	for _, g := range loadCases(t, t.TempDir()) {
 		if !slices.Contains([]string{"ok-promoted-named", "ok-merge-named"}, g.name) {
 			continue

@@ -17,7 +17,8 @@ import (
 // crossKeys is how many keys a round has.
 const crossKeys = 10
 
-// crosserMain returns the whole life of a process that crosses with others. It ends with its stdin.
+// crosserMain is the main function of a process that nests locks while others do. It returns when
+// its stdin ends.
 func crosserMain() int {
 	l, err := crossingLocker(os.Getenv(crosserEnv))
 	if err != nil {
@@ -40,8 +41,9 @@ type crosses struct {
 	meter  *lagmeter.Meter
 }
 
-// obey answers with "ok" and what came of each crossing, or "lost" if a lock was: the first lease
-// of who is next in a queue of Redis lasts half a second, which a busy machine may take.
+// obey executes an order. It answers "ok" and the results of its calls, or "lost" if a lock was
+// lost. In a queue of Redis the first lease of the next waiter lasts half a second; a busy machine
+// may need that long.
 func (c *crosses) obey(order string) string {
 	var prefix string
 	keys, times := crossKeys, crossEach
@@ -70,8 +72,8 @@ func (c *crosses) obey(order string) string {
 	return answer
 }
 
-// nested takes two keys, one inside of the other, in an order that is random, or the same for
-// all if section is not 0.
+// nested takes two keys, one inside the other, in a random order. If section is not 0, all
+// processes take them in the same order.
 func (c *crosses) nested(prefix string, keys int, section time.Duration) (string, error) {
 	some := rand.Perm(keys)[:2]
 	a, b := some[0], some[1]
@@ -83,7 +85,7 @@ func (c *crosses) nested(prefix string, keys int, section time.Duration) (string
 	now := func() int64 { return time.Now().UnixNano() }
 	err := c.locker.Do(context.Background(), p, fmt.Sprint(prefix, a), func(ctx context.Context) error {
 		held = now()
-		time.Sleep(time.Millisecond) // others come between
+		time.Sleep(time.Millisecond) // so that other processes take keys meanwhile
 		called = now()
 		inside, inner, err := c.locker.Acquire(ctx, p, fmt.Sprint(prefix, b))
 		returned = now()
@@ -102,7 +104,7 @@ func (c *crosses) nested(prefix string, keys int, section time.Duration) (string
 	return fmt.Sprintf("%d,%d,%d,%d,%d,%d,%d,%t", a, b, held, called, returned, released, int64(lag), err != nil), nil
 }
 
-// several takes two to five keys by one call. One call in five does not wait for long.
+// several takes two to five keys in one call. One call in five has a short wait.
 func (c *crosses) several(prefix string) (string, error) {
 	p := &lock.Policy{TTL: crossTTL}
 	if rand.IntN(5) == 0 {
@@ -117,7 +119,7 @@ func (c *crosses) several(prefix string) (string, error) {
 	ctx, all, err := c.locker.AcquireAll(context.Background(), reqs...)
 	if err != nil {
 		if p.Wait > 0 && (errors.Is(err, lock.ErrNotAcquired) || errors.Is(err, lock.ErrIndeterminate) || errors.Is(err, lock.ErrUnavailable)) {
-			return "none", nil // its wait was over, perhaps while an answer was on its way
+			return "none", nil // its wait was over, perhaps before an answer came
 		}
 		return "", err
 	}

@@ -18,24 +18,25 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// Processes that cross are tested here, because this module reaches each engine by its URL.
+// Nested locks of several processes are tested here, because this module can open each engine by
+// its URL.
 
 const (
-	crosserEnv  = "LOCKCTL_CROSSER"   // makes the test binary a process that locks at that URL
-	crossingEnv = "LOCKGEN_DEADLOCKS" // how often processes cross, on each engine; 80 times on Redis unless set
+	crosserEnv  = "LOCKCTL_CROSSER"   // makes the test binary a process that takes locks at that URL
+	crossingEnv = "LOCKGEN_DEADLOCKS" // how many calls are judged on each engine; 80, and only on Redis, unless set
 
 	crossers  = 8
-	crossEach = 10 // crossings of each before they are judged
+	crossEach = 10 // calls of each process in a round
 	crossTTL  = 20 * time.Second
 )
 
-// Processes that nest locks in any order all come through: each deadlock has one victim within
-// a second, and nobody else is one. Those that keep to an order have none, though they wait for
-// longer than it takes to look for a deadlock.
+// Processes nest locks in any order, and none waits for ever: each deadlock has one victim within a
+// second, and no other call is a victim. Processes that keep to one order have no deadlock, even if
+// they wait for longer than it takes to look for one.
 func TestProcessesThatCross(t *testing.T) {
 	onEachSite(t, func(t *testing.T, r *ring) {
 		var took []time.Duration
-		for batch := 0; len(took) == 0 && batch < 10; batch++ { // on a busy machine one in ten has no deadlock
+		for batch := 0; len(took) == 0 && batch < 10; batch++ { // on a busy machine one batch in ten has no deadlock
 			r.rounds(func() bool {
 				all, ok := r.cross(crossKeys, crossEach, 0)
 				if !ok {
@@ -48,7 +49,7 @@ func TestProcessesThatCross(t *testing.T) {
 		if slices.Sort(took); len(took) == 0 {
 			t.Fatal("there was no deadlock")
 		}
-		t.Logf("%d crossings of %d processes: %d deadlocks, solved after %v in the middle and %v at most", r.made, crossers, len(took), took[len(took)/2], took[len(took)-1])
+		t.Logf("%d nested calls of %d processes: %d deadlocks, resolved after %v in the median and %v at most", r.made, crossers, len(took), took[len(took)/2], took[len(took)-1])
 		if all, ok := r.cross(3, 4, 200*time.Millisecond); ok {
 			if found := r.judge(all); len(found) > 0 {
 				t.Errorf("%d deadlocks of processes that keep to an order", len(found))
@@ -57,8 +58,8 @@ func TestProcessesThatCross(t *testing.T) {
 	})
 }
 
-// Processes that take several of the same keys by one call each have all of their keys or none,
-// nobody has one with another, and no two wait for each other.
+// Processes take several of the same keys by one call. Each has all of its keys or none, no key has
+// two holders, and no two processes wait for each other.
 func TestProcessesThatTakeSeveral(t *testing.T) {
 	onEachSite(t, func(t *testing.T, r *ring) {
 		got, none := 0, 0
@@ -69,7 +70,7 @@ func TestProcessesThatTakeSeveral(t *testing.T) {
 				var s span
 				var keys string
 				if _, err := fmt.Sscanf(text, "%d,%d,%s", &s.held, &s.released, &keys); err != nil {
-					none++ // it did not wait for long
+					none++ // its wait was short
 					return
 				}
 				got++
@@ -91,7 +92,7 @@ func TestProcessesThatTakeSeveral(t *testing.T) {
 	})
 }
 
-// ring is processes that cross.
+// ring is a group of processes that nest locks.
 type ring struct {
 	*testing.T
 	all    []*crosser
@@ -99,7 +100,7 @@ type ring struct {
 	meter  *lagmeter.Meter
 	prefix string
 	round  int
-	made   int // crossings that were judged
+	made   int // calls that were judged
 }
 
 func onEachSite(t *testing.T, test func(*testing.T, *ring)) {
@@ -109,7 +110,7 @@ func onEachSite(t *testing.T, test func(*testing.T, *ring)) {
 	}
 	for _, s := range sites {
 		if short && s.name != "redis" {
-			continue // all engines take minutes
+			continue // to test all engines takes minutes
 		}
 		t.Run(s.name, func(t *testing.T) {
 			url := s.url(t)
@@ -136,8 +137,8 @@ func crossingLocker(url string) (*lock.Locker, error) {
 	return lock.New(b.Backend, nil), nil
 }
 
-// rounds repeats round until as many crossings as were asked for have been judged. A round
-// reports false if a lock was lost. A few may be.
+// rounds repeats round until the wanted number of calls has been judged. A round reports false if a
+// lock was lost. A few rounds may do so.
 func (r *ring) rounds(round func() bool) {
 	times, err := strconv.Atoi(cmp.Or(os.Getenv(crossingEnv), "80"))
 	if err != nil {
@@ -156,8 +157,8 @@ func (r *ring) rounds(round func() bool) {
 	}
 }
 
-// order has all processes do what it says, with keys of a round's own, calls each for what they
-// answer, and sees that all keys are free then.
+// order makes all processes do what, with keys of their own for each round. It calls each for each
+// of their results, and checks that all keys are free afterwards.
 func (r *ring) order(what string, each func(text string)) bool {
 	r.round++
 	prefix, ok := fmt.Sprint(r.prefix, r.round, "-"), true
@@ -169,7 +170,7 @@ func (r *ring) order(what string, each func(text string)) bool {
 		select {
 		case answer = <-p.answers:
 		case <-time.After(2 * time.Minute):
-			r.Fatal("a process does not answer: they wait for each other")
+			r.Fatal("a process does not answer: the processes wait for each other")
 		}
 		words := strings.Fields(answer)
 		switch {
@@ -186,14 +187,15 @@ func (r *ring) order(what string, each func(text string)) bool {
 	for key := range crossKeys {
 		ctx, cancel := context.WithTimeout(r.Context(), crossTTL/2)
 		if err := r.locker.Do(ctx, &lock.Policy{TTL: crossTTL}, fmt.Sprint(prefix, key), lock.Check); err != nil && ok {
-			r.Errorf("after all: %v", err)
+			r.Errorf("a key is not free after the round: %v", err)
 		}
 		cancel()
 	}
 	return ok
 }
 
-// cross has all processes take pairs of so many keys, so often, in an order if section is not 0.
+// cross makes all processes take pairs of that many keys, that many times. If section is not 0,
+// they take them in one order.
 func (r *ring) cross(keys, times int, section time.Duration) (all []*crossing, ok bool) {
 	ok = r.order("nested %s "+fmt.Sprint(keys, " ", times, " ", section), func(text string) {
 		c := &crossing{}

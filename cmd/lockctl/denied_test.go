@@ -16,15 +16,15 @@ import (
 	"github.com/lockgen/lockgen/internal/testserver"
 )
 
-// denying is an engine with a user "nobody", whose password is "secret" and who may do nothing.
+// denying is an engine with a user "nobody", whose password is "secret" and who has no rights.
 type denying struct {
 	name    string
-	refusal string // in what the engine says to it
-	wrong   string // and to a wrong password; "" if it asks for none
+	refusal string // a part of the engine's answer to this user
+	wrong   string // a part of its answer to a wrong password; "" if it asks for none
 	url     func(t *testing.T) string
 }
 
-// What lockctl says without rights is told by testdata/denied.
+// testdata/denied describes what lockctl prints for a user without rights.
 func TestDenied(t *testing.T) {
 	for _, d := range []denying{
 		{"redis", "NOPERM", "WRONGPASS", deniedRedis},
@@ -79,7 +79,7 @@ func deniedEtcd(t *testing.T) string {
 	return "etcd://nobody:secret@" + addr
 }
 
-// deniedPostgres returns a role that may connect, and not select.
+// deniedPostgres returns the URL of a role that may connect, but not select.
 func deniedPostgres(t *testing.T) string {
 	addr := testserver.StartPostgres(t).Addr()
 	db, err := sql.Open("pgx", migrated(t, "postgres://lockgen@"+addr+"/postgres?sslmode=disable"))
@@ -90,7 +90,8 @@ func deniedPostgres(t *testing.T) string {
 	return "postgres://nobody:secret@" + addr + "/postgres?sslmode=disable"
 }
 
-// PostgreSQL refuses a role that is not there, or may not log in, by another code than a wrong password.
+// PostgreSQL refuses a role that does not exist, or may not log in, with another code than a wrong
+// password.
 func TestRefusedLogin(t *testing.T) {
 	addr := testserver.StartPostgres(t).Addr()
 	db, err := sql.Open("pgx", "postgres://lockgen@"+addr+"/postgres?sslmode=disable")
@@ -106,7 +107,7 @@ func TestRefusedLogin(t *testing.T) {
 	}
 }
 
-// A server that does not speak TLS may leave a client that does without an answer.
+// A server that does not speak TLS may not answer a client that does.
 func TestSaysThatTheURLIsForTLS(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

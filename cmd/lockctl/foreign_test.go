@@ -22,7 +22,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/backends/sqllock"
 )
 
-// redisson writes what Redisson's RLock does.
+// redisson writes the value that Redisson's RLock writes.
 func redisson(ts *testscript.TestScript, url, key string) {
 	c := redisClient(ts, url)
 	ts.Check(c.HSet(context.Background(), key, "6c1a5ad2-7f0b-4c57-9e0e-6a3a0a9d2f11:54", "1").Err())
@@ -41,7 +41,7 @@ func redisClient(ts *testscript.TestScript, url string) *redis.Client {
 	return c
 }
 
-// etcdMutex takes a lock as etcdctl does.
+// etcdMutex takes a lock like etcdctl.
 func etcdMutex(ts *testscript.TestScript, url, key string) {
 	s, err := concurrency.NewSession(etcdClient(ts, url))
 	ts.Check(err)
@@ -63,7 +63,7 @@ func etcdClient(ts *testscript.TestScript, url string) *clientv3.Client {
 	return c
 }
 
-// consulLock takes a lock as consul lock does.
+// consulLock takes a lock like consul lock.
 func consulLock(ts *testscript.TestScript, url, key string) {
 	l, err := consulClient(ts, url).LockKey(key)
 	ts.Check(err)
@@ -85,14 +85,14 @@ func consulClient(ts *testscript.TestScript, url string) *api.Client {
 	return c
 }
 
-// zkLock takes a lock as go-zookeeper does.
+// zkLock takes a lock like go-zookeeper.
 func zkLock(ts *testscript.TestScript, url, key string) {
 	ts.Check(zk.NewLock(zkConn(ts, url), "/lockgen/"+key, zk.WorldACL(zk.PermAll)).Lock())
 }
 
 func zkNode(ts *testscript.TestScript, url, key string) {
 	c := zkConn(ts, url)
-	_, _ = c.Create("/lockgen", nil, 0, zk.WorldACL(zk.PermAll)) // unless it is there
+	_, _ = c.Create("/lockgen", nil, 0, zk.WorldACL(zk.PermAll)) // unless it exists
 	_, err := c.Create("/lockgen/"+key, []byte("text"), 0, zk.WorldACL(zk.PermAll))
 	ts.Check(err)
 	ts.Defer(func() { _ = c.Delete("/lockgen/"+key, -1) })
@@ -105,7 +105,7 @@ func zkConn(ts *testscript.TestScript, url string) *zk.Conn {
 	return c
 }
 
-// migrated has a database of the URL keep locks.
+// migrated creates the table of locks in the database of the URL.
 func migrated(t *testing.T, url string) string {
 	b, err := (&command{settings: settings{url: url}}).open()
 	require.NoError(t, err)
@@ -128,7 +128,7 @@ func sqliteFile(t *testing.T) string {
 	path := filepath.Join(t.TempDir(), "locks.db")
 	db, err := sql.Open("sqlite", path)
 	require.NoError(t, err)
-	_, err = db.Exec("PRAGMA journal_mode=WAL") // as sqllock advises; the file keeps it
+	_, err = db.Exec("PRAGMA journal_mode=WAL") // as sqllock recommends; the setting stays in the file
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
 	return migrated(t, "file:"+path)

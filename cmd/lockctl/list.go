@@ -80,7 +80,7 @@ func (b *backend) collect(ctx context.Context, pattern string, page int, timeout
 			continue // a repeat, or a key that nobody holds or waits for
 		}
 		if len(rows) == page {
-			late.Stop() // next does not wait for the engine
+			late.Stop() // the time that next takes does not count as the engine's
 			if err := next(rows); errors.Is(err, errEnough) {
 				return rows, true, nil
 			} else if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// listed is an engine with some locks, each of which takes it a second to tell.
+// listed is an engine with some locks, each of which takes a second to list.
 type listed struct {
 	driver.Inspector
 	locks int
@@ -35,7 +35,7 @@ func (l listed) Locks(ctx context.Context, _ string) iter.Seq2[*driver.LockInfo,
 	}
 }
 
-// A pager that does not read for a while is not the engine's fault.
+// The time for which a pager does not read does not count as the engine's.
 func TestCollectWaitsForThePager(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &backend{Inspector: listed{locks: 5}}
@@ -52,7 +52,7 @@ func TestCollectWaitsForThePager(t *testing.T) {
 	})
 }
 
-// What others write at an engine does not reach the terminal as it is.
+// Text that other clients wrote to an engine is quoted before it reaches the terminal.
 func TestSentenceIsPrintable(t *testing.T) {
 	h := holderRow{ID: "a\x1b[2J", Client: "lockgen", Host: "h\a", PID: 1, Service: "shop\n", Version: "v1"}
 	require.Equal(t, `"shop\n" v1 on "h\a", process 1 ("a\x1b[2J")`, h.sentence())

@@ -23,7 +23,7 @@ type engine struct {
 	summary string
 	open    func(url string) (driver.Backend, error)
 
-	clockless bool // it tells no time, so each process counts for itself how long a lease of a record lasts
+	clockless bool // it has no clock, so each process counts by itself how long a lease of a record lasts
 }
 
 var engines = []engine{
@@ -96,7 +96,7 @@ type quiet struct{}
 
 func (quiet) Printf(context.Context, string, ...any) {}
 
-// process returns the process with this owner ID, or nil if the engine does not tell.
+// process returns the process with this owner ID, or nil if the engine does not know it.
 func (b *backend) process(ctx context.Context, id string) *driver.Process {
 	noter, ok := b.Backend.(driver.Noter)
 	uuid, _, _ := strings.Cut(id, ":")

@@ -19,7 +19,7 @@ type lockRow struct {
 	Key     string      `json:"key"`
 	Kind    string      `json:"kind"`
 	Holders []holderRow `json:"holders"`
-	Waiters *int        `json:"waiters,omitempty"` // nil if the engine does not tell
+	Waiters *int        `json:"waiters,omitempty"` // nil if the engine does not know
 }
 
 type holderRow struct {
@@ -37,7 +37,8 @@ type holderRow struct {
 	atMost  bool       // TTL counts from when this process first saw the lease, so the lease may be over
 }
 
-// row makes a lockRow of what the engine tells about a lock, and adds the processes of its holders.
+// row makes a lockRow of the engine's information about a lock, and adds the processes of its
+// holders.
 func (b *backend) row(ctx context.Context, info *driver.LockInfo) *lockRow {
 	r := &lockRow{Key: info.Key, Kind: kindName(info.Kind), Holders: []holderRow{}}
 	if info.Waiters >= 0 {
@@ -103,7 +104,7 @@ func (r *lockRow) cells() (lines [][]string) {
 	return lines
 }
 
-// who returns the name of a holder, or else its ID.
+// who returns the name of a holder, or its ID if it has no name.
 func (h *holderRow) who() string { return cmp.Or(h.Name, h.ID, "-") }
 
 func (h *holderRow) since() string {
@@ -187,7 +188,7 @@ func table(w io.Writer, rows []*lockRow, heading bool) error {
 	return t.Flush()
 }
 
-// printable quotes text that would spoil a line of the table, or the terminal.
+// printable quotes text that would break a line of the table, or confuse the terminal.
 func printable(s string) string {
 	for _, r := range s {
 		if r == ' ' || !strconv.IsPrint(r) {

@@ -21,16 +21,16 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// What the command does is told by testdata/all/*.txtar, on each engine, and by
-// testdata/<engine>/*.txtar; the test binary is the command.
+// The behaviour of the command is described by testdata/all/*.txtar, on each engine, and by
+// testdata/<engine>/*.txtar. The test binary is the command.
 
 func TestMain(m *testing.M) {
 	if os.Getenv(crosserEnv) != "" {
 		os.Exit(crosserMain())
 	}
-	if filepath.Base(os.Args[0]) != "lockctl" { // else they are the command's
+	if filepath.Base(os.Args[0]) != "lockctl" { // otherwise the flags are the command's
 		flag.Parse()
-		// The scripts wait for leases and processes much more than they compute.
+		// The scripts mostly wait for leases and processes, and compute little.
 		if err := flag.Set("test.parallel", "4"); err != nil {
 			panic(err)
 		}
@@ -41,11 +41,11 @@ func TestMain(m *testing.M) {
 // site is an engine in a test.
 type site struct {
 	name    string
-	named   bool   // its locks lead to the process that holds them
-	ttl     string // of a lock whose loss is heard of soon; 3s unless set
+	named   bool   // its locks name the process that holds them
+	ttl     string // the ttl of a lock whose loss is noticed soon; 3s unless set
 	url     func(t *testing.T) string
-	foreign func(ts *testscript.TestScript, url, key string) // has another client of the engine take key
-	junk    func(ts *testscript.TestScript, url, key string) // puts what is no lock at key
+	foreign func(ts *testscript.TestScript, url, key string) // makes another client of the engine take key
+	junk    func(ts *testscript.TestScript, url, key string) // puts a value that is not a lock at key
 }
 
 var sites = []site{
@@ -101,7 +101,7 @@ func (s *site) params(url, dir string) testscript.Params {
 			"served":      func(ts *testscript.TestScript, _ bool, args []string) { served(ts, url, args[0]) },
 			"foreign":     func(ts *testscript.TestScript, _ bool, args []string) { s.foreign(ts, url, args[0]) },
 			"junk":        func(ts *testscript.TestScript, _ bool, args []string) { s.junk(ts, url, args[0]) },
-			"let-go":      func(_ *testscript.TestScript, _ bool, args []string) { letGo(url, args[0]) },
+			"let-go":      func(_ *testscript.TestScript, _ bool, args []string) { releaseHeld(url, args[0]) },
 			"prints":      prints,
 			"gone":        gone,
 			"wait-for":    waitFor,
@@ -109,9 +109,9 @@ func (s *site) params(url, dir string) testscript.Params {
 	}
 }
 
-// holds are the locks of the scripts that run: a call of one frees it. waiters are their
-// waiters: the channel of one has its error once it has had its lock. Scripts of the same name have
-// the same keys at their engines.
+// holds has the locks of the running scripts, as functions that release them. waiters has their
+// waiters, as channels that get an error or nil once the waiter has had its lock. Scripts of the
+// same name have the same keys at their engines.
 var holds, waiters sync.Map // by holdID
 
 type holdID struct{ url, key string }
@@ -128,7 +128,7 @@ func (s *site) locker(ts *testscript.TestScript, url string) *lock.Locker {
 	return l
 }
 
-// hold has a service take a lock until the script ends: hold key [fair|write|permits].
+// hold makes a service take a lock until the script ends: hold key [fair|write|permits].
 func (s *site) hold(ts *testscript.TestScript, url string, args []string) {
 	p := &lock.Policy{}
 	for _, kind := range args[1:] {
@@ -149,12 +149,12 @@ func (s *site) hold(ts *testscript.TestScript, url string, args []string) {
 	ts.Defer(free)
 }
 
-func letGo(url, key string) {
+func releaseHeld(url, key string) {
 	free, _ := holds.Load(holdID{url, key})
 	free.(func())()
 }
 
-// waiter has a service wait for a lock.
+// waiter makes a service wait for a lock.
 func (s *site) waiter(ts *testscript.TestScript, url, key string) {
 	l := s.locker(ts, url)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -167,7 +167,7 @@ func (s *site) waiter(ts *testscript.TestScript, url, key string) {
 	ts.Defer(func() { cancel(); <-done })
 }
 
-// served waits until a waiter has had its lock, and has released it: served key.
+// served waits until a waiter has had its lock and has released it: served key.
 func served(ts *testscript.TestScript, url, key string) {
 	got, ok := waiters.Load(holdID{url, key})
 	if !ok {
@@ -177,14 +177,14 @@ func served(ts *testscript.TestScript, url, key string) {
 	case err := <-got.(chan error):
 		ts.Check(err)
 	case <-time.After(long):
-		ts.Fatalf("who waits for %s is not served", key)
+		ts.Fatalf("the waiter for %s does not get the lock", key)
 	}
 }
 
-// long is more than a command takes on a busy machine.
+// long is longer than a command takes on a busy machine.
 const long = time.Minute
 
-// prints runs a program again and again until its output has a text: prints text prog args.
+// prints runs a program again and again until its output contains a text: prints text prog args.
 func prints(ts *testscript.TestScript, _ bool, args []string) {
 	out := ""
 	for late := time.Now().Add(long); time.Now().Before(late); time.Sleep(50 * time.Millisecond) {
@@ -196,7 +196,7 @@ func prints(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Fatalf("%q never printed %q, but %s", args[1:], args[0], out)
 }
 
-// exitStatusIs runs a program and demands its exit status: exit-status 2 prog args.
+// exitStatusIs runs a program and checks its exit status: exit-status 2 prog args.
 func exitStatusIs(ts *testscript.TestScript, _ bool, args []string) {
 	want, err := strconv.Atoi(args[0])
 	ts.Check(err)
@@ -213,7 +213,7 @@ func exitStatusIs(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// gone demands that the process ends whose number is in a file: gone file.
+// gone waits until the process whose number is in a file has ended: gone file.
 func gone(ts *testscript.TestScript, _ bool, args []string) {
 	pid, err := strconv.Atoi(strings.TrimSpace(ts.ReadFile(args[0])))
 	ts.Check(err)
@@ -223,10 +223,10 @@ func gone(ts *testscript.TestScript, _ bool, args []string) {
 			return
 		}
 	}
-	ts.Fatalf("process %d is still there", pid)
+	ts.Fatalf("process %d has not ended", pid)
 }
 
-// waitFor waits until a file has a line, or one that has a text in it: wait-for file [text].
+// waitFor waits until a file has a line, or a line that contains a text: wait-for file [text].
 func waitFor(ts *testscript.TestScript, _ bool, args []string) {
 	for late := time.Now().Add(long); time.Now().Before(late); time.Sleep(5 * time.Millisecond) {
 		text, err := os.ReadFile(ts.MkAbs(args[0]))
@@ -234,5 +234,5 @@ func waitFor(ts *testscript.TestScript, _ bool, args []string) {
 			return
 		}
 	}
-	ts.Fatalf("never had that in it: %q", args)
+	ts.Fatalf("the file never contained the text: %q", args)
 }

@@ -16,14 +16,14 @@ import (
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
 )
 
-// acquiring is what acquire returned.
+// acquiring is the result of acquire.
 type acquiring struct {
 	held *lock.Hold
 	err  error
 }
 
-// acquireBeside acquires the key job in the background.
-func acquireBeside(l *lock.Locker, signals chan os.Signal) chan acquiring {
+// acquireInBackground acquires the key job in the background.
+func acquireInBackground(l *lock.Locker, signals chan os.Signal) chan acquiring {
 	out := make(chan acquiring, 1)
 	go func() {
 		_, held, err := new(command).acquire(context.Background(), l, &lock.Policy{}, "job", signals)
@@ -32,7 +32,7 @@ func acquireBeside(l *lock.Locker, signals chan os.Signal) chan acquiring {
 	return out
 }
 
-// A terminal whose size changes sends SIGWINCH, which ends nobody who has not asked for it.
+// A terminal whose size changes sends SIGWINCH. It does not end a process that does not handle it.
 func TestOnlyFatalSignalsEndTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := lock.New(memlock.New(), nil)
@@ -41,12 +41,12 @@ func TestOnlyFatalSignalsEndTheWait(t *testing.T) {
 		require.NoError(t, err)
 		signals := make(chan os.Signal, 1)
 
-		got := acquireBeside(l, signals)
+		got := acquireInBackground(l, signals)
 		synctest.Wait()
 		signals <- syscall.SIGTERM
 		assert.Equal(t, exitStatus(128+15), new(command).reached((<-got).err))
 
-		got = acquireBeside(l, signals)
+		got = acquireInBackground(l, signals)
 		synctest.Wait()
 		signals <- syscall.SIGWINCH
 		synctest.Wait()
@@ -57,7 +57,7 @@ func TestOnlyFatalSignalsEndTheWait(t *testing.T) {
 	})
 }
 
-// What comes once the lock is held is for the command.
+// A signal that comes once the lock is held is left for the command.
 func TestSignalAfterAcquireIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := lock.New(memlock.New(), nil)
@@ -68,7 +68,7 @@ func TestSignalAfterAcquireIsLeft(t *testing.T) {
 			require.NoError(t, err)
 			signals <- syscall.SIGUSR1
 			synctest.Wait()
-			held.Release(nil) // before the check: Close waits for it
+			held.Release(nil) // before the check, because Close waits for the release
 			require.Len(t, signals, 1)
 		}
 	})

@@ -15,7 +15,7 @@ import (
 	"github.com/lockgen/lockgen/internal/testserver"
 )
 
-// silent returns the address of a server that accepts connections and says nothing.
+// silent returns the address of a server that accepts connections and never answers.
 func silent(t *testing.T) string {
 	at, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -32,15 +32,15 @@ func silent(t *testing.T) string {
 	return at.Addr().String()
 }
 
-// ran returns what one run of the command says on stderr, and its exit status.
+// ran runs the command, and returns its stderr and its exit status.
 func ran(args ...string) (said string, status int) {
 	var stdout, stderr bytes.Buffer
 	status = run(args, strings.NewReader(""), &stdout, &stderr)
 	return stderr.String(), status
 }
 
-// A command that waits for its lock waits for the answer of the engine no longer than any other.
-func TestRunAtAnEngineThatSaysNothing(t *testing.T) {
+// run waits for the engine's answer no longer than other commands, although it waits for its lock.
+func TestRunAtASilentEngine(t *testing.T) {
 	for engine, database := range map[string]string{"redis://": "", "etcd://": "", "consul://": "", "zk://": "", "postgres://u@": "/d", "mysql://u@": "/d"} {
 		for _, try := range []string{"-try=true", "-try=false"} {
 			t.Run(engine+try, func(t *testing.T) {
@@ -56,8 +56,8 @@ func TestRunAtAnEngineThatSaysNothing(t *testing.T) {
 	}
 }
 
-// A lock that could not be given back is told of, and the command's exit status is kept.
-func TestRunDoesNotGiveBack(t *testing.T) {
+// If a lock could not be released, a message says so, and the command's exit status is kept.
+func TestRunThatDoesNotRelease(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	info, err := server.Command(t.Context(), "INFO", "server")

@@ -9,23 +9,23 @@ import (
 	"time"
 )
 
-// crossing is one pair of locks that a process took, one inside of the other. Times are in ns
-// since 1970.
+// crossing is one pair of locks that a process took, one inside the other. Times are in ns since
+// 1970.
 type crossing struct {
 	outer, inner                     int
-	held, called, returned, released int64         // the outer one; the inner one was asked for, and came or not
-	lag                              time.Duration // what the machine was late by in the process meanwhile
+	held, called, returned, released int64         // held and released: the outer lock; called and returned: the acquire of the inner one
+	lag                              time.Duration // by how much the machine was late in the process meanwhile
 	victim                           bool
 }
 
-// deadlock is a cycle of crossings: each held, when the last of them asked for its inner
-// lock, what the one before it waited for.
+// deadlock is a cycle of crossings. When the last of them asked for its inner lock, each held the
+// lock for which the one before it waited.
 type deadlock struct {
 	members        []*crossing
 	closed, solved int64
 }
 
-// deadlocksOf returns the deadlocks that there were among crossings.
+// deadlocksOf returns the deadlocks among crossings.
 func deadlocksOf(all []*crossing) (found []deadlock) {
 	type event struct {
 		at int64
@@ -69,12 +69,12 @@ func deadlocksOf(all []*crossing) (found []deadlock) {
 	return found
 }
 
-// verdict returns how long each deadlock took, and what is wrong: each has one victim within a
-// second, and there is no other. What the machine was late by since the deadlock closed, here as
-// late says or in one of its processes, does not count.
+// verdict returns how long each deadlock took, and all mistakes: each deadlock must have one victim
+// within a second, and there must be no other victim. The time by which the machine was late since
+// the deadlock closed, here according to late or in one of its processes, does not count.
 func verdict(all []*crossing, late func(closed time.Time) time.Duration) (took []time.Duration, wrong []string) {
 	found := deadlocksOf(all)
-	last := map[*crossing]int{} // the deadlock that each was in last: the one before was solved by another's end
+	last := map[*crossing]int{} // the last deadlock of each crossing; an earlier one was resolved by the end of another call
 	for i, d := range found {
 		for _, m := range d.members {
 			last[m] = i
@@ -105,7 +105,7 @@ func verdict(all []*crossing, late func(closed time.Time) time.Duration) (took [
 	return took, wrong
 }
 
-// The verdict finds what is wrong, and takes two deadlocks of one wait for no mistake.
+// verdict finds mistakes, and accepts two deadlocks of one wait.
 func TestVerdict(t *testing.T) {
 	never := func(time.Time) time.Duration { return 0 }
 	at := func(outer, inner int, called, returned time.Duration, victim bool) *crossing {

@@ -14,10 +14,10 @@ import (
 	"github.com/lockgen/lockgen/generator"
 )
 
-// What an item can't stand without.
+// companions has the other items that an item requires.
 var companions = map[string]string{"weight": " permits=3", "skip": " try", "fallback": " try"}
 
-// The list shows each item that there is: as a column of its own, or among the kind's.
+// The list shows each item that exists, in a column of its own or in the column of the kind.
 func TestListShowsEveryItem(t *testing.T) {
 	t.Setenv("GOWORK", "off")
 	t.Setenv("GOFLAGS", "")
@@ -60,11 +60,11 @@ func TestListShowsEveryItem(t *testing.T) {
 			require.NotEmpty(t, shown["With_"+item.Name])
 			require.NotEqual(t, shown["Without_"+item.Name], shown["With_"+item.Name], item.Name)
 		}
-		require.Contains(t, asJSON["With_"+item.Name], item.Name, "under its own name")
+		require.Contains(t, asJSON["With_"+item.Name], item.Name, "the JSON has no field with the item's name")
 	}
 }
 
-// rows returns the lines of a table by the method in them, without that and the position.
+// rows returns the lines of a table by their method, without the method and the position.
 func rows(table, separator string) map[string]string {
 	out := map[string]string{}
 	for line := range strings.Lines(table) {

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// patience is how long a run may take before it says what it is doing.
+// patience is how long a run may take before it prints what it is doing.
 const patience = time.Second
 
-// progress tells what a slow run is doing. It prints only to a terminal.
+// progress prints what a slow run is doing. It prints only to a terminal.
 type progress struct {
 	w io.Writer
 
@@ -43,7 +43,7 @@ func isTerminal(w io.Writer) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// stage notes what the run does now.
+// stage records the present stage of the run.
 func (p *progress) stage(s string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// Only a slow run on a terminal says what it does.
+// Only a slow run on a terminal prints what it is doing.
 func TestProgressIsSilentElsewhere(t *testing.T) {
 	var b bytes.Buffer
 	p := newProgress(&b)
@@ -16,7 +16,7 @@ func TestProgressIsSilentElsewhere(t *testing.T) {
 	assert.Nil(t, p.timer)
 	assert.Empty(t, b.String())
 
-	p.slow = true // as the timer has it after a second
+	p.slow = true // as the timer sets it after a second
 	p.stage("loading")
 	p.stop()
 	p.stage("done")

@@ -17,8 +17,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// The behaviour of the command is told in testdata/script/*.txtar; the test
-// binary is the command.
+// The behaviour of the command is described by testdata/script/*.txtar. The test binary is the
+// command.
 
 var updateScripts = flag.Bool("update", false, "write what the command prints to testdata/script")
 
@@ -26,7 +26,8 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"lockgen": scripted})
 }
 
-// scripted returns the command. On Windows it prints names of Go files as the scripts have them.
+// scripted is the command. On Windows it prints the names of Go files with slashes, as the scripts
+// have them.
 func scripted() {
 	if runtime.GOOS != "windows" {
 		main()
@@ -76,7 +77,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("GOPROXY", "off")
 			env.Setenv("GOWORK", "off")
 			env.Setenv("GOFLAGS", "")
-			env.Setenv("GORACE", "atexit_sleep_ms=10") // a second unless said, in each of a hundred processes
+			env.Setenv("GORACE", "atexit_sleep_ms=10") // otherwise each of a hundred processes sleeps for a second
 			return expand(env, filepath.Join(env.WorkDir, "go.mod"), filepath.Join(env.WorkDir, "go.mod"))
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
@@ -90,7 +91,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// expand writes from, its $REPO replaced, to to. A script without it is fine.
+// expand copies from to to, with $REPO replaced. A script need not contain $REPO.
 func expand(env *testscript.Env, from, to string) error {
 	text, err := os.ReadFile(from)
 	if os.IsNotExist(err) {
@@ -102,13 +103,13 @@ func expand(env *testscript.Env, from, to string) error {
 	return os.WriteFile(to, []byte(strings.ReplaceAll(string(text), "$REPO", env.Getenv("REPO"))), 0o644)
 }
 
-// envFile copies a file, $REPO replaced: env-file from to.
+// envFile copies a file, with $REPO replaced: env-file from to.
 func envFile(ts *testscript.TestScript, _ bool, args []string) {
 	text := strings.ReplaceAll(ts.ReadFile(args[0]), "$REPO", ts.Getenv("REPO"))
 	ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(text), 0o644))
 }
 
-// exitStatus runs a program and demands its exit status: exit-status 2 prog args.
+// exitStatus runs a program and checks its exit status: exit-status 2 prog args.
 func exitStatus(ts *testscript.TestScript, _ bool, args []string) {
 	want, err := strconv.Atoi(args[0])
 	ts.Check(err)
@@ -125,7 +126,7 @@ func exitStatus(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// mode demands a file's permissions: mode 644 file.
+// mode checks a file's permissions: mode 644 file.
 func mode(ts *testscript.TestScript, _ bool, args []string) {
 	info, err := os.Stat(ts.MkAbs(args[1]))
 	ts.Check(err)
@@ -136,7 +137,7 @@ func mode(ts *testscript.TestScript, _ bool, args []string) {
 
 var old = time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC)
 
-// touchOld gives a file a time that isOld knows again.
+// touchOld gives a file a time that isOld recognizes.
 func touchOld(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.Chtimes(ts.MkAbs(args[0]), old, old))
 }
@@ -149,7 +150,7 @@ func isOld(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// waitFor waits until a file is there and has a text in it: wait-for file text.
+// waitFor waits until a file exists and contains a text: wait-for file text.
 func waitFor(ts *testscript.TestScript, _ bool, args []string) {
 	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		text, err := os.ReadFile(ts.MkAbs(args[0]))
@@ -157,5 +158,5 @@ func waitFor(ts *testscript.TestScript, _ bool, args []string) {
 			return
 		}
 	}
-	ts.Fatalf("%s never had %q in it", args[0], args[1])
+	ts.Fatalf("%s never contained %q", args[0], args[1])
 }

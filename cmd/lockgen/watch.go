@@ -42,7 +42,7 @@ func (c *command) watchFiles(ctx context.Context) int {
 				before.addOlder(c.look(res.Folders), start)
 			}
 			folders = res.Folders
-			for _, f := range res.Files { // our own writes do not count as changes; a user's do
+			for _, f := range res.Files { // lockgen's own writes do not count as changes; a user's do
 				if f.Change() != generator.None {
 					before.note(f.Path)
 				}
@@ -76,8 +76,8 @@ func (c *command) await(ctx context.Context, before snapshot, folders []string) 
 	}
 }
 
-// look notes the Go files of the folders, go.mod and go.work. If a pattern has "...", it
-// also notes all Go files below c.dir, because new folders may match.
+// look records the Go files of the folders, go.mod and go.work. If a pattern has "...", it also
+// records all Go files below c.dir, because new folders may match.
 func (c *command) look(folders []string) snapshot {
 	s := snapshot{}
 	for d := c.dir; ; d = filepath.Dir(d) {
@@ -123,7 +123,7 @@ func (s snapshot) note(path string) {
 	}
 }
 
-// addOlder adds the files that a later look found in more folders, except those written
+// addOlder adds the files that a later look found in more folders. It leaves out those written
 // since start: they count as changed.
 func (s snapshot) addOlder(later snapshot, start time.Time) {
 	for path, at := range later {

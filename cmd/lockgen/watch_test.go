@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A file that is saved while lockgen still reports its first run has changed.
+// A file that is saved while lockgen still reports its first run counts as changed.
 func TestSaveDuringFirstRun(t *testing.T) {
 	t.Setenv("GOWORK", "off")
 	t.Setenv("GOPROXY", "off")

@@ -10,8 +10,8 @@ import (
 	"github.com/lockgen/lockgen/generator"
 )
 
-// writeAll writes the changed files. If one can't be written, it writes the others all the
-// same. It returns the files that it wrote and, by path, why the others failed.
+// writeAll writes the changed files. If one can't be written, it still writes the others. It
+// returns the files that it wrote and, by path, why the others failed.
 func (c *command) writeAll(changed []generator.File) (written []generator.File, failed map[string]error) {
 	failed = map[string]error{}
 	for _, f := range changed {
