@@ -6,7 +6,7 @@ import (
 	"github.com/lockgen/lockgen/lockcheck"
 )
 
-// A vet tool of your own has the checks beside others: unitchecker.Main takes them.
+// A vet tool of your own passes these checks, and others, to unitchecker.Main.
 func ExampleAnalyzers() {
 	for _, check := range lockcheck.Analyzers() {
 		fmt.Println(check.Name)

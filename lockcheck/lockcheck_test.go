@@ -31,7 +31,7 @@ func TestAnalyzersAreValid(t *testing.T) {
 	require.Equal(t, facts.Checks, names, "an ignore comment can name each check and no other")
 }
 
-// The page says what there is.
+// The page names every check.
 func TestPageNamesEveryCheck(t *testing.T) {
 	page, err := os.ReadFile("README.md")
 	require.NoError(t, err)
@@ -42,8 +42,8 @@ func TestPageNamesEveryCheck(t *testing.T) {
 	}
 }
 
-// The corpora hold what lockgen writes today. Where a directive is not supported
-// yet, the file is written by hand.
+// The corpora contain the present output of lockgen. If a directive is not supported yet, its file
+// is written by hand.
 func TestCorporaAreFresh(t *testing.T) {
 	t.Setenv("GOWORK", "off")
 	folders := []string{filepath.Join("testdata", "seeded")}
@@ -63,7 +63,7 @@ func TestCorporaAreFresh(t *testing.T) {
 	}
 }
 
-// nogo registers packages with an exported Analyzer: the page on Bazel lists them all.
+// nogo registers packages with an exported Analyzer. The page on Bazel must list all of them.
 func TestBazelPageListsEveryCheck(t *testing.T) {
 	page, err := os.ReadFile("../docs/bazel.md")
 	require.NoError(t, err)

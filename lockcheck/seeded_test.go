@@ -17,14 +17,14 @@ import (
 )
 
 // A seed is a line of the corpus in testdata/seeded that says what is wrong with it, or
-// why it is right:
+// why it is correct:
 //
 //	go work(ctx)   // mistake lostctx: ctx goes to a goroutine
 //	go work(other) // right: owns nothing
 //	start(ctx)     // unseen lostctx: why no check can know
 //
-// The text after a mistake is part of its finding. A comment that stands alone is about
-// the next line.
+// The text after a mistake is part of its finding. A comment on a line of its own is
+// about the next line.
 type seed struct {
 	file        string
 	line        int
@@ -59,8 +59,8 @@ func seeds(t *testing.T, file string) []seed {
 	return out
 }
 
-// TestSeededMistakes counts what the checks see of the mistakes that were made on purpose,
-// and what they say of code that is right.
+// TestSeededMistakes counts how many of the seeded mistakes the checks find, and their findings in
+// correct code.
 func TestSeededMistakes(t *testing.T) {
 	t.Setenv("GOWORK", "off")
 	t.Setenv("LOCKGENCACHE", "off")
@@ -78,7 +78,7 @@ func TestSeededMistakes(t *testing.T) {
 				total++
 			case "unseen":
 				assert.False(t, ok, "is seen, and so a mistake: %s; found: %q", s, got)
-				t.Logf("not seen: %s", s)
+				t.Logf("not found: %s", s)
 				total++
 			case "right":
 				right++
@@ -99,7 +99,7 @@ func TestSeededMistakes(t *testing.T) {
 	for _, d := range alarms {
 		t.Errorf("false alarm: %s:%d: %s (%s)", d.File, d.Line, d.Message, d.Check)
 	}
-	t.Logf("seen %d of %d mistakes; false alarms %d, of %d counter-examples", seen, total, len(alarms), right)
+	t.Logf("found %d of %d mistakes; false alarms %d, of %d counter-examples", seen, total, len(alarms), right)
 	assert.GreaterOrEqual(t, total, 116)
 	assert.GreaterOrEqual(t, right, total)
 }
@@ -111,14 +111,14 @@ func seedsOf(t *testing.T, folder string) []seed {
 	require.NotEmpty(t, files)
 	var out []seed
 	for _, file := range files {
-		if filepath.Base(file) != "lock_gen.go" { // which repeats the comments of methods
+		if filepath.Base(file) != "lock_gen.go" { // that file repeats the comments of methods
 			out = append(out, seeds(t, file)...)
 		}
 	}
 	return out
 }
 
-// findings returns those of all checks in a package of the corpus, by file and line.
+// findings returns the findings of all checks in a package of the corpus, by file and line.
 func findings(t *testing.T, folder string) map[string][]module.Diagnostic {
 	t.Helper()
 	res, err := module.Check(context.Background(), module.Options{Dir: folder})
@@ -133,8 +133,8 @@ func findings(t *testing.T, folder string) map[string][]module.Diagnostic {
 	return out
 }
 
-// take takes the finding that a mistake must have out of what was found, and says what
-// was found on its line.
+// take removes the finding that a mistake must have from the findings, and returns the messages of
+// all findings on its line.
 func take(found map[string][]module.Diagnostic, s seed) (messages []string, ok bool) {
 	place := fmt.Sprintf("%s:%d", s.file, s.line)
 	var left []module.Diagnostic

@@ -21,15 +21,15 @@ type Graph struct {
 type Node struct {
 	Key     string   // "order:<id>"
 	Kind    string   // "exclusive", "read", …
-	Methods []string // that lock it, and how: "order.Service.Place: ttl=30s"
-	Link    string   // to the directive: "order/order.go#L12"
+	Methods []string // the methods that lock it, and how: "order.Service.Place: ttl=30s"
+	Link    string   // a link to the directive: "order/order.go#L12"
 	Bad     bool     // it is part of a cycle
 }
 
-// Edge says that Nodes[To] is taken while Nodes[From] is held, or that one method has both.
+// Edge says that Nodes[To] is taken while Nodes[From] is held, or that one method has both locks.
 type Edge struct {
 	From, To int
-	Label    string // where: "order.Service.Place"
+	Label    string // the function: "order.Service.Place"
 	Bad      bool   // it is part of a cycle
 	Try      bool   // it does not wait
 	Together bool   // one method has both locks
@@ -99,7 +99,7 @@ var mermaidEscapes = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;",
 
 func mermaidText(s string) string { return mermaidEscapes.Replace(s) }
 
-// legend says what the lines in the graph mean.
+// legend explains the lines in the graph.
 func (g *Graph) legend() []sample {
 	all := []sample{
 		{Edge{}, "A → B: B is taken while A is held"},

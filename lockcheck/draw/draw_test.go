@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func abba() *Graph {
+func oppositeOrders() *Graph {
 	return &Graph{
 		Nodes: []Node{
 			{Key: `a:<id>`, Kind: "exclusive", Methods: []string{"a.S.Do"}, Bad: true},
@@ -26,24 +26,23 @@ func abba() *Graph {
 }
 
 func TestDOT(t *testing.T) {
-	dot := abba().DOT()
+	dot := oppositeOrders().DOT()
 	require.Contains(t, dot, `n1 [label="b:\"x\" (read-write)\nb.S.Do\nb.S.Undo", color=red, fillcolor="#fdecec"];`)
 	require.Contains(t, dot, `n0 -> n1 [label="a.S.Do", color=red, fontcolor=red, penwidth=2];`)
 	require.Contains(t, dot, `n0 -> n2 [label="a.S.Do", style=dashed];`)
 }
 
 func TestMermaid(t *testing.T) {
-	text := abba().Mermaid()
+	text := oppositeOrders().Mermaid()
 	require.Contains(t, text, `n0["a:&lt;id&gt;<br/>a.S.Do"]`)
 	require.Contains(t, text, `n0 -.->|"a.S.Do"| n2`)
 	require.Contains(t, text, "linkStyle 1 stroke:red")
 	require.NotContains(t, text, "linkStyle 3")
 }
 
-// Every node has its place and its text, none lies on another, and what is in a
-// cycle is red.
+// Every node has a place and a text, no two nodes overlap, and everything in a cycle is red.
 func TestSVG(t *testing.T) {
-	svg := abba().SVG()
+	svg := oppositeOrders().SVG()
 	for d := xml.NewDecoder(strings.NewReader(svg)); ; {
 		if _, err := d.Token(); err == io.EOF {
 			break
@@ -55,15 +54,15 @@ func TestSVG(t *testing.T) {
 		require.Contains(t, svg, text)
 	}
 	require.Equal(t, 3, strings.Count(svg, `class="line bad"`), "two edges and their sample in the legend")
-	require.Equal(t, svg, abba().SVG())
+	require.Equal(t, svg, oppositeOrders().SVG())
 }
 
-// A part of a page has no colours of its own, and says in words what it shows.
+// A picture for a page has no colours of its own, and describes itself in words.
 func TestInline(t *testing.T) {
-	svg := abba().Inline(`orders of "a"`)
+	svg := oppositeOrders().Inline(`orders of "a"`)
 	require.Contains(t, svg, ` role="img" aria-label="orders of &#34;a&#34;">`)
 	require.NotRegexp(t, `(fill|stroke)="(#|white|black)`, svg)
-	require.NotContains(t, svg, "style") // which a page's policy may refuse
+	require.NotContains(t, svg, "style") // the policy of a page may refuse a style element
 	require.Equal(t, 3, strings.Count(svg, `class="line bad"`))
 }
 
@@ -88,10 +87,10 @@ func TestLayoutPartsNodes(t *testing.T) {
 	}
 }
 
-// No two edges meet at one point of a node, and all end on it.
-func TestPortsLieApart(t *testing.T) {
-	g := abba()
-	g.Edges = append(g.Edges, g.Edges...) // and a second time
+// No two edges meet at one point of a node, and all edges end at a node.
+func TestPortsAreSeparate(t *testing.T) {
+	g := oppositeOrders()
+	g.Edges = append(g.Edges, g.Edges...) // each edge a second time
 	l := newLayout(g)
 	seen := map[side][]float64{}
 	for i, x := range l.ports() {
@@ -109,7 +108,7 @@ func TestPortsLieApart(t *testing.T) {
 	require.NotEmpty(t, seen)
 }
 
-// A line fits into its box, whatever is in it, and no box is wider than a broken line.
+// Each line fits into its box, whatever the text, and no box is wider than a broken line.
 func TestLongKeysStayInTheirBoxes(t *testing.T) {
 	for _, key := range []string{strings.Repeat("W", 300), strings.Repeat("order:", 60), strings.Repeat("锁", 120), "short"} {
 		g := &Graph{Nodes: []Node{{Key: key, Methods: []string{"a.S.Do: ttl=30s"}}}}
@@ -122,10 +121,10 @@ func TestLongKeysStayInTheirBoxes(t *testing.T) {
 	}
 }
 
-// The legend says what is drawn, and nothing else; a box links to its directive; a page in the dark has colours
-// of its own.
+// The legend explains only what is drawn. A box links to its directive. The dark mode has its own
+// colours.
 func TestLegendAndLinks(t *testing.T) {
-	g := abba()
+	g := oppositeOrders()
 	g.Title, g.Nodes[0].Link = "Locks of <a>", "a/a.go#L3"
 	g.Edges = append(g.Edges, Edge{From: 2, To: 3, Label: "c.S." + strings.Repeat("Do", 40), Together: true})
 	svg := g.SVG()

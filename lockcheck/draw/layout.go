@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// The layout is Sugiyama's. Edges that close a cycle are reversed. Nodes are put in layers so
-// that all edges point down. A long edge gets a stop in each layer that it crosses. Each layer
-// is sorted by the positions of its neighbours, until few edges cross. Then each x moves
-// towards the neighbours' as far as there is room.
+// The layout is Sugiyama's. Edges that close a cycle are reversed. Nodes are put in layers so that
+// all edges point down. A long edge gets a stop in each layer that it crosses. Each layer is sorted
+// by the positions of its neighbours, until few edges cross. Then each vertex moves towards the x
+// of its neighbours as far as there is room.
 
 const (
 	lineHeight = 18
-	letter     = 7.3 // the width of one, about, at 12 px
+	letter     = 7.3 // the approximate width of a letter at 12 px
 	padding    = 12
 	gapX       = 44
 	gapY       = 78
@@ -23,7 +23,7 @@ const (
 type vertex struct {
 	node     int // -1 for a stop
 	layer    int
-	x, y     float64 // its middle, and its top
+	x, y     float64 // the middle, and the top
 	w, h     float64
 	up, down []*vertex
 }
@@ -42,7 +42,8 @@ type layout struct {
 	w, h   float64
 }
 
-// textWidth returns the room of a line at 12 px, bold, in any usual font: rather more than less.
+// textWidth returns the room of a line at 12 px, bold, in any usual font: rather too much than too
+// little.
 func textWidth(line string) (w float64) {
 	for _, r := range line {
 		switch {
@@ -84,7 +85,7 @@ func newLayout(g *Graph) *layout {
 // turned returns the edges to reverse, so that no cycle is left.
 func (l *layout) turned() []bool {
 	out := make([]bool, len(l.g.Edges))
-	state := make([]int, len(l.g.Nodes)) // 1 on the way, 2 done
+	state := make([]int, len(l.g.Nodes)) // 1: on the path; 2: done
 	var visit func(n int)
 	visit = func(n int) {
 		state[n] = 1
@@ -161,7 +162,7 @@ func (l *layout) stops(turned []bool) {
 	}
 }
 
-// sweep orders each layer by the middle of its neighbours in the one before.
+// sweep orders each layer by the middle of its neighbours in the layer before it.
 func (l *layout) sweep(neighbours func(*vertex) []*vertex) {
 	for _, layer := range l.layers {
 		l.number()
@@ -193,7 +194,7 @@ func mean(list []*vertex, otherwise float64) float64 {
 	return sum / float64(len(list))
 }
 
-// place gives each vertex its room: first side by side, then under its neighbours.
+// place sets the position of each vertex: first next to each other, then below their neighbours.
 func (l *layout) place() {
 	y := float64(padding)
 	for _, layer := range l.layers {
@@ -225,7 +226,7 @@ func (l *layout) place() {
 	l.shift()
 }
 
-// part moves the vertices of a layer apart, evenly to both sides.
+// part moves the vertices of a layer apart, equally to both sides.
 func part(layer []*vertex) {
 	for i := len(layer)/2 + 1; i < len(layer); i++ {
 		layer[i].x = max(layer[i].x, layer[i-1].x+room(layer[i-1], layer[i]))

@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// maxStep is how far apart the ports of a node are where there is room.
+// maxStep is the distance of the ports of a node if there is enough room.
 const maxStep = 26
 
 // port is where an edge begins or ends at a node.
 type port struct {
 	route   int
-	end     int     // 0 it begins, 1 it ends
+	end     int     // 0: the edge begins here; 1: it ends here
 	towards float64 // the x of the next stop
 }
 

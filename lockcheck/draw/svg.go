@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-const widest = 1600.0 // of a row of parts
+const widest = 1600.0 // the width of a row of parts
 
-// style has the colours of a light page and of a dark one. A text lies above what is behind it.
+// style has the colours of a light page and of a dark one. A text is drawn above what is behind it.
 const style = `<style>
 text{fill:#1d2740}.quiet{fill:#556}.paper{fill:#fff}.box{fill:#eef3fb;stroke:#33415c}.line{stroke:#33415c}.tip{fill:#33415c}
 .label{fill:#33415c;stroke:#fff}.bad .box,.bad.box{fill:#fdecec;stroke:#d11a2a}.bad.line{stroke:#d11a2a}.bad.tip,.bad.label{fill:#d11a2a}
@@ -79,7 +79,7 @@ func (e Edge) line() string {
 	return fmt.Sprintf(`class="line%s" fill="none" stroke-width="%s"%s %s`, pick(e.Bad, " bad", ""), pick(e.Bad || e.Together, "2", "1.2"), pick(e.Try, ` stroke-dasharray="5,4"`, ""), tip)
 }
 
-// overhang returns the room that labels need beside the outermost edges.
+// overhang returns the room that labels need outside the outermost edges.
 func (g *Graph) overhang() float64 {
 	longest := 0
 	for _, e := range g.Edges {
@@ -95,7 +95,7 @@ func (l *layout) draw(b *strings.Builder) {
 		pair := [2]int{min(e.From, e.To), max(e.From, e.To)}
 		nth := parallel[pair]
 		parallel[pair]++
-		// Several ways between the same nodes have their labels at different heights.
+		// Labels of several edges between the same nodes have different heights.
 		l.edge(b, r, ports[i], float64((nth+1)/2*(1-nth%2*2)*21))
 	}
 	for _, v := range l.nodes {
@@ -172,10 +172,10 @@ func (l *layout) edge(b *strings.Builder, r route, ports [2]float64, lower float
 		x, y+lower, pick(e.Bad, " bad", ""), html.EscapeString(e.label()), html.EscapeString(e.Label))
 }
 
-// path returns the curve of an edge, and where its label goes.
+// path returns the curve of an edge, and the place of its label.
 func (l *layout) path(r route, ports [2]float64) (d string, x, y float64) {
 	from, to := r.stops[0], r.stops[len(r.stops)-1]
-	if len(r.stops) == 1 { // back to the node itself
+	if len(r.stops) == 1 { // the edge leads back to its node
 		right, middle := from.x+from.w/2, from.y+from.h/2
 		return fmt.Sprintf("M%.1f,%.1f C%.1f,%.1f %.1f,%.1f %.1f,%.1f", right, middle-8, right+40, middle-24, right+40, middle+24, right, middle+8), right + 46, middle + 4
 	}

@@ -99,8 +99,8 @@ func (c *checker) report(n ast.Node, format string, args ...any) {
 	c.Report(c.pass, analysis.Diagnostic{Pos: n.Pos(), End: n.End(), Category: c.pass.Analyzer.Name, Message: fmt.Sprintf(format, args...)})
 }
 
-// tells returns the name of a call whose error is about a lock, and what the error says. For
-// any other expression it returns "".
+// tells returns the name of a call whose error is about a lock, and what the error says. For any
+// other expression it returns "".
 func (c *checker) tells(e ast.Expr) (of, says string) {
 	call, ok := ast.Unparen(e).(*ast.CallExpr)
 	if !ok {

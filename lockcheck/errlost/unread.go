@@ -31,10 +31,10 @@ type uses struct {
 	*checker
 	reads  map[types.Object][]token.Pos
 	hidden map[types.Object]bool // variables that may be read at any time
-	idle   map[*ast.Ident]bool   // uses that are no reads: assignments, also to _
+	idle   map[*ast.Ident]bool   // uses that are not reads: assignments, also to _
 }
 
-// results marks named results, which each return reads.
+// results marks named results, which each return statement reads.
 func (u *uses) results(decl *ast.FuncDecl) {
 	if decl.Type.Results == nil {
 		return
@@ -60,7 +60,7 @@ func (u *uses) note(n ast.Node) bool {
 		if id, ok := ast.Unparen(n.X).(*ast.Ident); ok && n.Op == token.AND {
 			u.hidden[info.ObjectOf(id)] = true
 		}
-	case *ast.LabeledStmt: // goto may jump to a read
+	case *ast.LabeledStmt: // a goto may jump to a read
 		ast.Inspect(n, func(n ast.Node) bool {
 			if id, ok := n.(*ast.Ident); ok {
 				u.hidden[info.ObjectOf(id)] = true

@@ -158,7 +158,7 @@ func (c *checker) tokenless(e ast.Expr, depth int) string {
 		return c.tokenlessLiteral(e, depth)
 	case *ast.UnaryExpr:
 		return c.tokenless(e.X, depth-1)
-	case *ast.BinaryExpr: // token+0 is a token
+	case *ast.BinaryExpr: // token+0 is still a token
 		if c.tokenless(e.X, depth-1) == "" || c.tokenless(e.Y, depth-1) == "" {
 			return ""
 		}

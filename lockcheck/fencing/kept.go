@@ -19,7 +19,7 @@ func (c *checker) keeps() {
 			if !ok {
 				return true
 			}
-			for i, from := range assign.Rhs { // token, ok := lock.Token(ctx): the first is the token
+			for i, from := range assign.Rhs { // in token, ok := lock.Token(ctx) the first is the token
 				if call, ok := scope.Source(from).(*ast.CallExpr); ok && c.asksToken(call) {
 					if field := c.field(assign.Lhs[i]); field != nil {
 						c.kept[field] = append(c.kept[field], c.Func(fn))
@@ -162,12 +162,12 @@ func (c *checker) reaches(from, to *facts.Func, seen map[string]bool) bool {
 	return false
 }
 
-// ambiguous reports lock.Token in a method that runs under several locks: it does not
-// tell whose token is meant.
+// ambiguous reports lock.Token in a method that runs under several locks, because it does not say
+// which token is meant.
 func (c *checker) ambiguous(call *ast.CallExpr) {
 	fn, _ := c.pass.TypesInfo.Defs[c.decl.Name].(*types.Func)
 	f := c.Guarded(fn)
-	if len(call.Args) == 0 { // that of a Hold
+	if len(call.Args) == 0 { // the method of a Hold
 		return
 	}
 	id, ok := ast.Unparen(call.Args[0]).(*ast.Ident)

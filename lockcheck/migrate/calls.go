@@ -21,7 +21,7 @@ func (m *migration) anyFunction() bool {
 	return false
 }
 
-// functions makes F(ctx, …) to FWithLock(ctx, locker, …).
+// functions changes F(ctx, …) to FWithLock(ctx, locker, …).
 func (m *migration) functions() {
 	for _, u := range m.Units {
 		for _, file := range u.Files {

@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// decide chooses the nodes that become a *TWithLock, and wraps what goes to them. Where no
-// Locker is in scope for that, what the value comes from becomes one, as a parameter whose
-// callers have a Locker. A node for which something is missing is given up. After either all
-// is decided again.
+// decide chooses the nodes that become a *TWithLock, and wraps the values that go to them. If no
+// Locker is in scope for a wrap, the origin of the value becomes a *TWithLock instead, for example
+// a parameter whose callers have a Locker. A node for which something is missing is given up. After
+// either step everything is decided again.
 func (m *migration) decide() {
 	m.why, m.pushed = map[*node]string{}, map[*node]bool{}
 	for _, n := range m.nodes {
@@ -39,7 +39,7 @@ func (m *migration) decide() {
 	}
 }
 
-// start is why a node is left as it is, for reasons of its own.
+// start sets why a node is left as it is, for reasons of its own.
 func (m *migration) start(n *node) {
 	switch {
 	case n.fixed != "":
@@ -51,7 +51,7 @@ func (m *migration) start(n *node) {
 	}
 }
 
-// spread leaves as it is what goes to something that is.
+// spread leaves values as they are if they go to something that stays as it is.
 func (m *migration) spread() {
 	set := func(n *node, why string) bool {
 		if n == nil || m.why[n] != "" {
@@ -75,7 +75,7 @@ func (m *migration) spread() {
 				again = set(use.to.to, "is a copy") || again
 			}
 			if from, to := use.from, use.to.to; from != nil && to != nil && to.isNil && !from.isNil {
-				from.isNil, again = true, true // nil goes along
+				from.isNil, again = true, true // nil is passed on
 			}
 			if use.to.goal == variable && !m.Asked[m.path(use.file)] {
 				again = set(use.to.to, "is given a value outside of the packages that are migrated") || again
@@ -89,7 +89,7 @@ func (m *migration) spread() {
 	}
 }
 
-// hinders says why what the value of a use comes from can't be a wrapper; empty is nothing.
+// hinders says why the origin of a use's value can't be a wrapper, or returns "".
 func (m *migration) hinders(use *use) string {
 	where := fmt.Sprintf(" (%s)", m.at(use.expr.Pos()))
 	to := use.to
@@ -108,8 +108,8 @@ func (m *migration) hinders(use *use) string {
 	return ""
 }
 
-// choose finds the nodes through which annotated methods are called, and all that their
-// values go to.
+// choose finds the nodes through which annotated methods are called, and all nodes to which their
+// values go.
 func (m *migration) choose() {
 	for _, n := range m.nodes {
 		n.chosen, n.group = m.pushed[n] && m.why[n] == "", n
@@ -141,7 +141,7 @@ func (m *migration) choose() {
 	}
 }
 
-// root stands for all nodes that are rewritten together or not at all.
+// root returns the node that stands for all nodes that are rewritten together or not at all.
 func (n *node) root() *node {
 	for n.group != n && n.group != nil {
 		n = n.group
@@ -149,14 +149,14 @@ func (n *node) root() *node {
 	return n
 }
 
-// mine reports whether a raw call or conversion is to be guarded: not in tests, which may
-// call what they like.
+// mine reports whether a raw call or conversion must be guarded. Those in tests need not be,
+// because tests may call anything.
 func (m *migration) mine(use *use) bool {
 	return m.Asked[m.path(use.file)] && !m.isTest(use.file) && !m.ignored(use.file, use.expr.Pos())
 }
 
-// giveUp finds wraps that are not possible. It reports whether there are any for which
-// something else can be tried.
+// giveUp finds wraps that are not possible. It reports whether something else can be tried for any
+// of them.
 func (m *migration) giveUp() bool {
 	before := len(m.why) + len(m.pushed)
 	for _, use := range m.uses {
@@ -198,7 +198,7 @@ func (m *migration) give(n *node, why string) {
 	}
 }
 
-// push has what a value comes from become a wrapper. It reports whether that can be.
+// push makes the origin of a value a wrapper. It reports whether that is possible.
 func (m *migration) push(use *use) bool {
 	if use.from == nil || m.why[use.from] != "" {
 		return false
@@ -207,7 +207,7 @@ func (m *migration) push(use *use) bool {
 	return true
 }
 
-// at names a place as a report does, from the folder where the run began.
+// at names a place as a report does, relative to the folder where the run began.
 func (m *migration) at(pos token.Pos) string {
 	p := m.Fset.Position(pos)
 	if dir, err := filepath.Abs(m.opts.Dir); err == nil {
@@ -218,7 +218,7 @@ func (m *migration) at(pos token.Pos) string {
 	return fmt.Sprintf("%s:%d", p.Filename, p.Line)
 }
 
-// rewrite wraps the value of a use where it needs to be.
+// rewrite wraps the value of a use if it needs to be wrapped.
 func (m *migration) rewrite(use *use) {
 	from := use.from != nil && use.from.chosen
 	switch use.to.goal {
@@ -240,7 +240,7 @@ func (m *migration) rewrite(use *use) {
 	}
 }
 
-// wrapHere wraps a value for one call or one conversion, or tells why it is left.
+// wrapHere wraps a value for one call or one conversion, or says why it is left.
 func (m *migration) wrapHere(use *use) {
 	name, pos := use.t.name.Name(), use.pos()
 	what := name + " becomes an interface without its lock"
@@ -262,8 +262,8 @@ func (m *migration) wrapHere(use *use) {
 	}
 }
 
-// because is why the variable of a use does not become a wrapper itself, and why the use is
-// not wrapped.
+// because says why the variable of a use does not become a wrapper itself, and why the use is not
+// wrapped.
 func (m *migration) because(use *use, why string) string {
 	if use.from == nil || m.why[use.from] == "" {
 		return ", and " + why

@@ -22,7 +22,7 @@ type change struct {
 	file       string
 	start, end int
 	text       string
-	imports    string // the file needs this import; the rest is empty then
+	imports    string // the file needs this import; the other fields are then empty
 }
 
 func (m *migration) replace(group *node, pos, end token.Pos, text string) {
@@ -39,14 +39,14 @@ func (m *migration) insert(group *node, pos token.Pos, text string) {
 	m.replace(group, pos, pos, text)
 }
 
-// importing notes what a file needs.
+// importing records which imports a file needs.
 func (m *migration) importing(group *node, file *ast.File, paths []string) {
 	for _, p := range paths {
 		m.changes = append(m.changes, &change{group: group, file: m.path(file), imports: p})
 	}
 }
 
-// wrap puts a value into the constructor of its wrapper.
+// wrap passes a value to the constructor of its wrapper.
 func (m *migration) wrap(use *use, group *node) {
 	l := m.locker(use.unit, use.file, use.expr.Pos())
 	m.importing(group, use.file, l.imports)
@@ -58,7 +58,8 @@ func (m *migration) wrap(use *use, group *node) {
 	m.insert(group, use.expr.End(), ", "+l.text+")")
 }
 
-// wrapAfter makes x, err := NewT() to inner, err := NewT(), and x of it after the check.
+// wrapAfter changes x, err := NewT() to inner, err := NewT(), and makes x from inner after the
+// check.
 func (m *migration) wrapAfter(mk *maker) {
 	group := mk.to.root()
 	l := m.locker(mk.unit, mk.file, mk.check.End())
@@ -133,7 +134,7 @@ func (m *migration) apply(groups map[*node]bool) (map[string][]byte, error) {
 	return out, nil
 }
 
-// edited returns the text with the changes made. What gofmt has laid out stays so.
+// edited returns the text after the changes. The layout of gofmt is kept.
 func edited(text []byte, list []*change) ([]byte, error) {
 	slices.SortStableFunc(list, func(a, b *change) int { return cmp.Compare(a.start, b.start) })
 	var out bytes.Buffer
@@ -153,7 +154,7 @@ func edited(text []byte, list []*change) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// importEdit adds an import, or is nil if the file has it.
+// importEdit returns the edit that adds an import, or nil if the file has it.
 func (m *migration) importEdit(name, pkg string) *change {
 	file := m.Parsed[name]
 	spec := strconv.Quote(pkg)
@@ -185,8 +186,8 @@ func (m *migration) importEdit(name, pkg string) *change {
 	return &change{file: name, start: at, end: at, text: text}
 }
 
-// neighbour returns the import beside which a new one belongs: of the same kind, whose path has
-// the most in common.
+// neighbour returns the import next to which a new one belongs: of the same kind, with the longest
+// common beginning of the path.
 func (m *migration) neighbour(decl *ast.GenDecl, pkg string) (best *ast.ImportSpec) {
 	most := -1
 	for _, s := range decl.Specs {

@@ -10,8 +10,8 @@ import (
 	"github.com/lockgen/lockgen/generator"
 )
 
-// holder returns the function around a call of fn if it holds a lock that the wrapper of fn also
-// takes, without reentrant. Else it returns nil.
+// holder returns the function around a call of fn if that function holds a lock which the wrapper
+// of fn also takes, without reentrant. Otherwise it returns nil.
 func (m *migration) holder(stack []ast.Node, fn *types.Func) *ast.Ident {
 	inner := slices.DeleteFunc(slices.Clone(m.guards[fn.Origin().Pos()]), func(d generator.Directive) bool { return d.Reentrant })
 	for _, n := range stack {

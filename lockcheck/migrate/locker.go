@@ -67,7 +67,7 @@ func checkLocker(w *source.World, text string) error {
 	}
 	id, ok := e.(*ast.Ident)
 	if !ok {
-		return nil // a call, a field: the places where it stands tell
+		return nil // a call or a field is checked at each place
 	}
 	if obj := p.Scope().Lookup(id.Name); obj == nil || !obj.Exported() || !isLocker(obj.Type()) {
 		return fmt.Errorf("-locker %s: package %s exports no %s of type *lock.Locker", text, pkg, id.Name)

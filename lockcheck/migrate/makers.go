@@ -12,7 +12,7 @@ import (
 	"github.com/lockgen/lockgen/lockcheck/internal/source"
 )
 
-// maker is a call of which one result of several goes to a node: x, err := NewT().
+// maker is a call with several results, of which one goes to a node: x, err := NewT().
 type maker struct {
 	unit  *source.Unit
 	file  *ast.File
@@ -22,7 +22,7 @@ type maker struct {
 	check ast.Stmt   // the next statement, which checks err; nil if x can't be wrapped after it
 }
 
-// maker notes an assignment of several values.
+// maker records an assignment of several values.
 func (m *migration) maker(u *source.Unit, file *ast.File, n *ast.AssignStmt, stack []ast.Node) {
 	if len(n.Rhs) != 1 || len(n.Lhs) < 2 || !m.once("maker", n) {
 		return
@@ -58,7 +58,7 @@ func (m *migration) maker(u *source.Unit, file *ast.File, n *ast.AssignStmt, sta
 	}
 }
 
-// several notes var x, err = NewT(), which is never rewritten.
+// several records var x, err = NewT(), which is never rewritten.
 func (m *migration) several(u *source.Unit, n *ast.ValueSpec) {
 	if len(n.Values) != 1 || len(n.Names) < 2 || !m.once("maker", n) {
 		return

@@ -35,8 +35,8 @@ import (
 
 // Options say what to rewrite. The zero value is the package in the current directory.
 type Options struct {
-	Dir        string   // where the go command runs; empty is the current directory
-	Patterns   []string // as the go command takes them; none is "."
+	Dir        string   // where the go command runs; empty means the current directory
+	Patterns   []string // as for the go command; none means "."
 	BuildFlags []string // passed to the go command: "-tags=integration"
 
 	// Locker is the expression that is passed to wrappers: "locker", "app.Locker", or with
@@ -46,15 +46,15 @@ type Options struct {
 	Locker string
 }
 
-// File is one file before and after.
+// File is one file before and after the migration.
 type File struct {
-	Path     string // absolute
+	Path     string // the absolute path
 	Old, New []byte
 }
 
 // Left is a place that is left as it is.
 type Left struct {
-	File         string // absolute
+	File         string // the absolute path
 	Line, Column int    // from 1, the column in bytes
 	Message      string // why, and what to do
 }

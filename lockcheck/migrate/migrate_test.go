@@ -32,9 +32,9 @@ require github.com/lockgen/lockgen v0.0.0
 replace github.com/lockgen/lockgen => %s
 `
 
-// A case is a module, and in want/ the diff and what is left. Its comment may begin with a
-// line "-locker expr". After the migration it compiles with its tests, a second one has
-// nothing to do, and what the check bypass finds was left.
+// A case is a module; want/ has the expected diff and the places that are left. Its comment may
+// begin with a line "-locker expr". After the migration the module compiles with its tests, a
+// second migration changes nothing, and all findings of the check bypass are places that were left.
 func TestCases(t *testing.T) {
 	t.Setenv("GOWORK", "off")
 	t.Setenv("GOFLAGS", "-mod=mod")

@@ -16,27 +16,28 @@ import (
 type migration struct {
 	*source.World
 	opts    Options
-	wraps   map[string]*wrapped // by import path and name; nil has no wrapper
+	wraps   map[string]*wrapped // by import path and name; nil if there is no wrapper
 	nodes   map[nodeID]*node
 	uses    []*use
 	makers  []*maker
-	valued  map[token.Pos]bool                  // functions that are used as values, by where they are declared
+	valued  map[token.Pos]bool                  // functions that are used as values, by the position of their declaration
 	dynamic map[string]bool                     // methods of interfaces that are asserted
-	guards  map[token.Pos][]generator.Directive // of what is annotated, by where it is declared
+	guards  map[token.Pos][]generator.Directive // the directives of annotated functions, by the position of the declaration
 	ignores map[*ast.File][]facts.Ignore
 	seen    map[seenKey]bool
 	why     map[*node]string // why a node is left as it is
-	pushed  map[*node]bool   // what becomes a wrapper since no Locker is where its value goes
+	pushed  map[*node]bool   // nodes that become a wrapper because no Locker is in scope where their value goes
 	changes []*change
 	left    []Left
-	raw     map[module.Place]bool    // where something is called, or becomes an interface, without its lock
-	tuples  map[module.Place][]*node // the results of calls that have several, by where these are
+	raw     map[module.Place]bool    // places where something is called, or becomes an interface, without its lock
+	tuples  map[module.Place][]*node // the results of calls that have several, by their places
 }
 
-// nodeID is where a variable is declared, or a function and which of its results.
+// nodeID is the position of a variable's declaration, or of a function's and the number of a
+// result.
 type nodeID struct {
 	pos    token.Pos
-	result int // -1 is a variable
+	result int // -1 for a variable
 }
 
 // node is a variable, field or parameter that holds a *T, or a result of a function.
@@ -45,18 +46,18 @@ type node struct {
 	name     string
 	t        *wrapped
 	value    bool       // it holds a T itself
-	receiver bool       // of a method of T
-	text     *ast.Ident // the T of its type; nil if that is inferred
+	receiver bool       // it is the receiver of a method of T
+	text     *ast.Ident // the T of its type; nil if the type is inferred
 	fixed    string     // why its type can't be changed
-	siblings []*node    // declared with the same text
+	siblings []*node    // nodes declared with the same text
 	isNil    bool       // it is compared with nil
 	owner    token.Pos  // the function whose parameter or result it is
-	method   string     // its name, if that is a method
+	method   string     // the name of the owner, if it is a method
 	chosen   bool       // it becomes a *TWithLock
-	group    *node      // of what must be rewritten together; nil is itself
+	group    *node      // the root of the nodes that must be rewritten together; nil if that is the node itself
 }
 
-// declare notes the variables that a file declares.
+// declare records the variables that a file declares.
 func (m *migration) declare(u *source.Unit, file *ast.File) {
 	fixed := ""
 	switch path := m.path(file); {
@@ -112,9 +113,9 @@ func (m *migration) declare(u *source.Unit, file *ast.File) {
 type declarer struct {
 	*migration
 	unit   *source.Unit
-	fixed  string    // all of the file
+	fixed  string    // for the whole file
 	owner  token.Pos // the function that is declared
-	method string    // and its name, if it is a method
+	method string    // its name, if it is a method
 }
 
 func (d *declarer) receiver(decl *ast.FuncDecl) {
@@ -245,7 +246,7 @@ func (m *migration) place(pos token.Pos) module.Place {
 	return module.Place{File: at.Filename, Line: at.Line, Column: at.Column}
 }
 
-// leave tells that a place is left as it is.
+// leave records that a place is left as it is.
 func (m *migration) leave(pos token.Pos, message string) {
 	at := m.place(pos)
 	m.left = append(m.left, Left{at.File, at.Line, at.Column, message})

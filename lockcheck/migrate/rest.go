@@ -33,7 +33,7 @@ func (m *migration) rest(ctx context.Context) error {
 	return nil
 }
 
-// results notes a call of several results, which may become wrappers.
+// results records a call with several results, which may become wrappers.
 func (m *migration) results(u *source.Unit, call *ast.CallExpr) {
 	fn := typeutil.StaticCallee(u.Info, call)
 	if fn == nil || fn.Signature().Results().Len() < 2 || !m.once("results", call) {

@@ -68,8 +68,8 @@ func (m *migration) target(use *use) target {
 	return target{goal: elsewhere, why: "is used in a way that is not known here"}
 }
 
-// unparenthesized returns the expression of a use with the parentheses around it, and what
-// these stand in.
+// unparenthesized returns the expression of a use with the parentheses around it, and the nodes
+// around these.
 func unparenthesized(use *use) (ast.Node, []ast.Node) {
 	e, stack := ast.Node(use.expr), use.stack
 	for len(stack) > 0 {
@@ -81,7 +81,7 @@ func unparenthesized(use *use) (ast.Node, []ast.Node) {
 	return e, stack
 }
 
-// becomes returns the target of a value that goes to v, or to something of type t that is no
+// becomes returns the target of a value that goes to v, or to something of type t that is not a
 // variable.
 func (m *migration) becomes(use *use, t types.Type, v *node, otherwise string) target {
 	if t == nil {

@@ -21,12 +21,12 @@ type use struct {
 	stack []ast.Node // outermost first, without expr
 	t     *wrapped
 	value bool  // a T itself
-	from  *node // which variable or result it is, or nil
+	from  *node // the variable or result from which it comes, or nil
 	fresh bool  // &T{…} or new(T): never nil
 	to    target
 }
 
-// goal is what is done with a value.
+// goal is what the code does with a value.
 type goal int
 
 const (
@@ -72,7 +72,8 @@ func (m *migration) flow() bool {
 	return found || m.anyFunction()
 }
 
-// once reports whether a place is new: a file is in several units, as one tree.
+// once reports whether a place is new, because several units may contain a file, with the same
+// tree.
 func (m *migration) once(what string, n ast.Node) bool {
 	key := seenKey{what, n}
 	known := m.seen[key]
@@ -164,8 +165,8 @@ func isCallee(id *ast.Ident, stack []ast.Node) bool {
 	return false
 }
 
-// assert notes the type of a type assertion. The compiler does not report it if a method of
-// that interface has another signature than the method of the value.
+// assert records the type of a type assertion. The compiler does not report an assertion if a
+// method of that interface has another signature than the method of the value.
 func (m *migration) assert(u *source.Unit, e ast.Expr) {
 	if e == nil {
 		return
@@ -184,7 +185,7 @@ func (m *migration) assert(u *source.Unit, e ast.Expr) {
 	}
 }
 
-// from returns the variable or the function whose value an expression is.
+// from returns the variable or the function from which the value of an expression comes.
 func (m *migration) from(u *source.Unit, e ast.Expr) *node {
 	switch e := e.(type) {
 	case *ast.Ident:
@@ -219,7 +220,7 @@ func isFresh(u *source.Unit, e ast.Expr) bool {
 	return false
 }
 
-// selector reports calls that a wrapper of a variable can't mend: of a method of an embedded
+// selector reports calls that wrapping a variable can't correct: a call of a method of an embedded
 // value, and of a method expression.
 func (m *migration) selector(u *source.Unit, file *ast.File, n *ast.SelectorExpr) {
 	sel := u.Info.Selections[n]

@@ -17,14 +17,14 @@ import (
 type wrapped struct {
 	name        *types.TypeName
 	constructor string          // "NewTWithLock"
-	methods     map[string]bool // which the wrapper runs under a lock
-	asserted    ast.Expr        // a place where an interface is taken for a *T, or nil
+	methods     map[string]bool // the methods that the wrapper runs under a lock
+	asserted    ast.Expr        // a place where an interface is asserted to be a *T, or nil
 }
 
 // wrapper returns the name of the wrapper.
 func (t *wrapped) wrapper() string { return t.name.Name() + "WithLock" }
 
-// of returns the type with a wrapper that t is, or points to.
+// of returns the type with a wrapper that t is, or to which it points.
 func (m *migration) of(t types.Type) (found *wrapped, pointer bool) {
 	if t == nil {
 		return nil, false
@@ -111,7 +111,7 @@ func (m *migration) interfaces() (found bool) {
 }
 
 // functionWrapper returns the wrapper of an annotated function: its parameters are those of the
-// function with the Locker after the context. It is nil if there is none.
+// function with the Locker after the context. It returns nil if there is none.
 func functionWrapper(fn *types.Func) *types.Func {
 	if fn.Pkg() == nil || fn.Signature().Recv() != nil || fn.Parent() != fn.Pkg().Scope() {
 		return nil

@@ -19,8 +19,7 @@ import (
 	"github.com/lockgen/lockgen/lockcheck/internal/facts"
 )
 
-// entry is what is known of one package. It depends only on what the key of the package
-// covers.
+// entry has the results for one package. They depend only on what the key of the package covers.
 type entry struct {
 	Summary     *facts.Summary
 	Diagnostics []Diagnostic
@@ -29,7 +28,7 @@ type entry struct {
 
 // cache keeps entries in files that are named by their keys.
 type cache struct {
-	dir   string            // empty keeps nothing
+	dir   string            // empty: nothing is stored
 	env   map[string]string // of the go command
 	base  string            // part of all keys
 	keys  map[*packages.Package]string
@@ -156,7 +155,7 @@ func (c *cache) get(key string, v any) bool {
 		return false
 	}
 	if info, err := os.Stat(path); err == nil && time.Since(info.ModTime()) > time.Hour {
-		os.Chtimes(path, time.Now(), time.Now()) // it is in use
+		os.Chtimes(path, time.Now(), time.Now()) // marks the file as used
 	}
 	return true
 }

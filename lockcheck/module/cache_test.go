@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What was not used for long is removed, and nothing that another program has in the folder.
+// trim removes entries that were not used for long, and no file of another program in the folder.
 func TestTrim(t *testing.T) {
 	c := &cache{dir: t.TempDir()}
 	used, unused := digestOf([]byte("used")), digestOf([]byte("unused"))

@@ -20,19 +20,19 @@ import (
 
 // Options say what to check. The zero value is the package in the current directory.
 type Options struct {
-	Dir        string   // where the go command runs; empty is the current directory
-	Patterns   []string // as the go command takes them; none is "."
+	Dir        string   // where the go command runs; empty means the current directory
+	Patterns   []string // as for the go command; none means "."
 	BuildFlags []string // passed to the go command: "-tags=integration"
-	Checks     []string // by name; none is all
+	Checks     []string // by name; none means all
 }
 
 // Place is a position in a file.
 type Place struct {
-	File         string // absolute
+	File         string // the absolute path
 	Line, Column int    // from 1, the column in bytes
 }
 
-// Note says something about another place that a diagnostic is about.
+// Note is a remark on another place that a diagnostic is about.
 type Note struct {
 	Place
 	Message string
@@ -45,7 +45,7 @@ type Edit struct {
 	New        string
 }
 
-// Fix is a change that mends what is wrong.
+// Fix is a change that corrects a mistake.
 type Fix struct {
 	Message string
 	Edits   []Edit
@@ -62,10 +62,10 @@ type Diagnostic struct {
 	ID      string // the same when lines move or the file is renamed
 	Cause   string // the same for findings with the same message in other places
 
-	within string // the declaration around it
+	within string // the declaration around the place
 }
 
-// Result is what a run found.
+// Result is the result of a run.
 type Result struct {
 	Packages    int
 	Diagnostics []Diagnostic // sorted by place
@@ -103,7 +103,7 @@ func Check(ctx context.Context, opts Options) (*Result, error) {
 type run struct {
 	opts   Options
 	asked  map[string]bool
-	pkgs   []*packages.Package // imports before the packages that import them
+	pkgs   []*packages.Package // each package after its imports
 	cache  *cache
 	loader *loader
 	res    *Result
@@ -201,7 +201,7 @@ func (r *run) analyze(p *packages.Package, e *entry) error {
 	return nil
 }
 
-// closure returns what is known of a package and of all its imports.
+// closure returns the summaries of a package and of all its imports.
 func (r *run) closure(p *packages.Package) *facts.Closure {
 	c := &facts.Closure{}
 	seen := map[*packages.Package]bool{}

@@ -9,10 +9,10 @@ import (
 	"slices"
 )
 
-// Fixed is what the files become by the first fix of each diagnostic.
+// Fixed is the content of the files after the first fix of each diagnostic.
 type Fixed struct {
 	Files []FixedFile  // by path
-	Left  []Diagnostic // that have no fix, or one that overlaps another
+	Left  []Diagnostic // diagnostics without a fix, or with one that overlaps another
 }
 
 // FixedFile is a file before and after.
@@ -21,8 +21,8 @@ type FixedFile struct {
 	Old, New []byte
 }
 
-// Fixed applies the first fix of each diagnostic to what the files hold now, and
-// writes nothing.
+// Fixed applies the first fix of each diagnostic to the present content of the files, and writes
+// nothing.
 func (r *Result) Fixed() (*Fixed, error) {
 	out := &Fixed{}
 	edits := map[string][]Edit{}

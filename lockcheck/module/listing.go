@@ -39,7 +39,7 @@ type digests struct {
 type listed struct {
 	Path, Name, Dir                   string
 	GoFiles, OtherFiles, IgnoredFiles []string
-	Imports                           map[string]string // as it is written: path
+	Imports                           map[string]string // by the path as it is written: the import path
 	Module                            *packages.Module
 }
 
@@ -243,8 +243,8 @@ func names(dir string) (digest string, files []string, err error) {
 	return digestOf([]byte(all.String())), files, err
 }
 
-// head returns a digest of what the go command reads of a file. Of a Go file that embeds
-// nothing that is only the part up to the last import.
+// head returns a digest of the part of a file that the go command reads. If a Go file embeds
+// nothing, that is only the part up to the last import.
 func head(path string) string {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -61,8 +61,8 @@ package near
 const N = 1
 `
 
-// Edits after which the go command may list something else, and others. What was kept is
-// what it lists in any case.
+// After each of these edits the go command may list other packages or files. The stored listing
+// must always be equal to the new one.
 func TestListingIsKept(t *testing.T) {
 	edits := []struct {
 		name, file, text string
@@ -124,7 +124,7 @@ func TestListingIsKept(t *testing.T) {
 	}
 }
 
-// outline is what the checks use of a package.
+// outline has the parts of a package that the checks use.
 type outline struct {
 	name, dir, module     string
 	files, other, ignored []string

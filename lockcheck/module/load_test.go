@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The main module has the runtime itself and what that imports; the package imports both the
-// runtime and an engine.
+// The main module contains the runtime itself and its imports; the package imports both the runtime
+// and an engine.
 func TestTypesAreOfOneLoad(t *testing.T) {
 	t.Setenv("GOWORK", "off")
 	t.Setenv("LOCKGENCACHE", "off")
@@ -17,8 +17,8 @@ func TestTypesAreOfOneLoad(t *testing.T) {
 	require.Empty(t, res.Broken)
 }
 
-// Packages that do not import one another are checked side by side, and what is kept of them
-// is the same.
+// Packages that do not import each other are checked in parallel, and the stored results are the
+// same.
 func TestPackagesSideBySide(t *testing.T) {
 	t.Setenv("GOWORK", "off")
 	t.Setenv("LOCKGENCACHE", t.TempDir())

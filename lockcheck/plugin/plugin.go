@@ -1,6 +1,5 @@
-// Package plugin makes the checks of lockcheck a module plugin of golangci-lint. It
-// is a module of its own, so that golangci-lint's register is in no one else's module
-// graph.
+// Package plugin makes the checks of lockcheck a module plugin of golangci-lint. It is a module of
+// its own, so that golangci-lint's register is in no other module graph.
 package plugin
 
 import (
@@ -15,15 +14,14 @@ import (
 
 func init() { register.Plugin("lockcheck", New) }
 
-// Settings are what .golangci.yml can say below linters.settings.custom.lockcheck.
+// Settings are the settings in .golangci.yml below linters.settings.custom.lockcheck.
 type Settings struct {
-	Checks []string `json:"checks"` // by name; none is all
+	Checks []string `json:"checks"` // by name; none means all
 }
 
 type plugin struct{ analyzers []*analysis.Analyzer }
 
-// New returns the plugin. It refuses settings that it does not know, and names of no
-// check.
+// New returns the plugin. It refuses unknown settings, and names that are not checks.
 func New(settings any) (register.LinterPlugin, error) {
 	s, err := register.DecodeSettings[Settings](settings)
 	if err != nil {
@@ -45,9 +43,9 @@ func New(settings any) (register.LinterPlugin, error) {
 	return p, nil
 }
 
-// alone returns the check without the other places of its findings: golangci-lint makes
-// an issue of each, which would be left where nolint silences the finding. The
-// messages name them.
+// alone returns the check without the other places of its findings. golangci-lint would report each
+// of them as an issue of its own, which would remain if nolint silences the finding. The messages
+// name the places.
 func alone(check *analysis.Analyzer) *analysis.Analyzer {
 	out := *check
 	out.Run = func(pass *analysis.Pass) (any, error) {

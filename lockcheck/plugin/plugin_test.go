@@ -33,7 +33,7 @@ func TestPluginIsRegistered(t *testing.T) {
 	require.Error(t, err)
 }
 
-// A finding is one issue, whatever other places it has.
+// A finding is one issue, however many other places it has.
 func TestFindingsHaveOnePlace(t *testing.T) {
 	build, err := register.GetPlugin("lockcheck")
 	require.NoError(t, err)

@@ -10,8 +10,8 @@ import (
 	"github.com/lockgen/lockgen/lockcheck/internal/facts"
 )
 
-// carriers are the variables, contexts or structs, into which a transaction is put. The value
-// says from which position on.
+// carriers are the variables, contexts or structs, into which a transaction is put. The value is
+// the position from which on they carry it.
 type carriers map[types.Object]token.Pos
 
 // carriersOf follows tx through the assignments of a body.
@@ -42,7 +42,7 @@ func (c *checker) carriersOf(body ast.Node, tx types.Object) carriers {
 	return out
 }
 
-// put notes that the variable of lhs carries the transaction from a position on. If lhs is a
+// put records that the variable of lhs carries the transaction from a position on. If lhs is a
 // field, the whole variable counts.
 func (c *checker) put(out carriers, lhs ast.Expr, from token.Pos) {
 	if sel, ok := ast.Unparen(lhs).(*ast.SelectorExpr); ok {

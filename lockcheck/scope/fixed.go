@@ -121,8 +121,8 @@ func (f *fixed) receive(n *ast.UnaryExpr) {
 	}
 }
 
-// selection reports a select that waits only for others, or for a timer that is longer than
-// the lease.
+// selection reports a select that waits only for other goroutines, or for a timer that is longer
+// than the lease.
 func (f *fixed) selection(n *ast.SelectStmt) {
 	var first ast.Expr
 	var longest *ast.CallExpr

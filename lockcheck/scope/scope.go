@@ -26,7 +26,7 @@ var Analyzer = &analysis.Analyzer{
 type checker struct {
 	*facts.Index
 	pass *analysis.Pass
-	held []facts.Lock // by the directive of the function that is checked
+	held []facts.Lock // the locks of the directive of the function that is checked
 }
 
 func run(pass *analysis.Pass) (any, error) {

@@ -41,7 +41,7 @@ type commit struct {
 	when moment
 }
 
-// moment says when code runs. Of two moments in one function the greater is later.
+// moment says when code runs. Of two moments in one function the greater one is later.
 type moment []token.Pos
 
 // momentOf returns when a call near pos runs. A deferred call runs at the end of the enclosing

@@ -20,13 +20,13 @@ type graph struct {
 	*source.World
 	funcs map[*types.Func]*function
 	types []*types.Named              // types of the module, to find implementations of interfaces
-	sole  map[*types.Func]*types.Func // for a method of an interface its only implementation in the module, or itself
+	sole  map[*types.Func]*types.Func // by method of an interface: its only implementation in the module, or itself
 }
 
 // function is a function or method of the module, or a method of an interface.
 type function struct {
 	fn      *types.Func
-	locks   map[string]string // the exclusive locks of its directives: class to key as spelled
+	locks   map[string]string // the exclusive locks of its directives, by class; the values are the keys as spelled
 	wraps   bool              // lockgen wrote it
 	byHand  bool              // it takes a lock itself, or asks whether one is held
 	writes  bool
@@ -171,7 +171,7 @@ func (b *body) isKeyed(e ast.Expr) (found bool) {
 	return found
 }
 
-// derive notes variables that get a value which the key names.
+// derive records variables that get a value which the key names.
 func (b *body) derive(n *ast.AssignStmt) {
 	if !slices.ContainsFunc(n.Rhs, b.isKeyed) {
 		return
@@ -194,7 +194,7 @@ func class(d *generator.Directive) string {
 	return b.String()
 }
 
-// body is one function that is being read.
+// body is a function that is being read.
 type body struct {
 	*graph
 	unit *source.Unit
@@ -232,7 +232,7 @@ func (b *body) visit(n ast.Node, stack []ast.Node) {
 	}
 }
 
-// call notes that a function is called, or used as a value.
+// call records that a function is called, or used as a value.
 func (b *body) call(id *ast.Ident, fn *types.Func, stack []ast.Node) {
 	if recv := fn.Signature().Recv(); recv != nil && types.IsInterface(recv.Type()) {
 		fn = b.implementation(fn)
@@ -242,7 +242,7 @@ func (b *body) call(id *ast.Ident, fn *types.Func, stack []ast.Node) {
 	}
 	c := &call{from: b.f, to: b.function(fn), pos: id.Pos(), apart: true}
 	var e ast.Node = id
-	callee := true // as long as e is what is called
+	callee := true // as long as e is the function of a call
 	for i := len(stack) - 1; i >= 0; i-- {
 		switch p := stack[i].(type) {
 		case *ast.GoStmt:

@@ -89,8 +89,8 @@ func (f *function) surely() bool {
 	return changed
 }
 
-// isState reports whether an expression is part of something that outlives the function: the
-// value behind the receiver, or a variable of a package.
+// isState reports whether an expression is part of something that outlives the function: the value
+// to which the receiver points, or a variable of a package.
 func (b *body) isState(e ast.Expr) bool {
 	info := b.unit.Info
 	behind := false

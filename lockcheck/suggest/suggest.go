@@ -26,29 +26,29 @@ import (
 
 // Options say where to look. The zero value is the package in the current directory.
 type Options struct {
-	Dir        string   // where the go command runs; empty is the current directory
-	Patterns   []string // as the go command takes them; none is "."
+	Dir        string   // where the go command runs; empty means the current directory
+	Patterns   []string // as for the go command; none means "."
 	BuildFlags []string // passed to the go command: "-tags=integration"
 }
 
 // Place is a position in a file.
 type Place struct {
-	File         string // absolute
+	File         string // the absolute path
 	Line, Column int    // from 1, the column in bytes
 }
 
 // Suggestion is a call that reaches a write without the lock that others hold.
 type Suggestion struct {
 	Place
-	Function string  // what writes: "shop.Store.Save"
-	Caller   string  // who calls it here: "shop.Admin.Reset"
-	Key      string  // "shop:item:<id>", as the directive of most others spells it
+	Function string  // the function that writes: "shop.Store.Save"
+	Caller   string  // the function that calls it here: "shop.Admin.Reset"
+	Key      string  // "shop:item:<id>", as most of the others spell it in their directives
 	Under    int     // callers that hold the lock
 	Paths    int     // callers of which it is known whether they hold it
 	Others   []Place // calls under the lock
 }
 
-// Message says what was found, in one line.
+// Message describes the finding in one line.
 func (s *Suggestion) Message() string {
 	return fmt.Sprintf("%s is reached under %q in %d of %d paths; here, in %s, it is not", s.Function, s.Key, s.Under, s.Paths, s.Caller)
 }
@@ -76,8 +76,8 @@ func Run(ctx context.Context, opts Options) ([]Suggestion, error) {
 	return out, nil
 }
 
-// odd finds the callers of f without the lock, if at least two callers, and at least two thirds
-// of them, have it.
+// odd finds the callers of f without the lock, if at least two callers, and at least two thirds of
+// them, have the lock.
 func (g *graph) odd(f *function) []Suggestion {
 	under := map[string][]*call{}
 	var without []*call

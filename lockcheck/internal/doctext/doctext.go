@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Of returns the section "# Analyzer name" of the package comment in content, a
-// doc.go, without the "name: " that it begins with. It panics if there is none.
+// Of returns the section "# Analyzer name" of the package comment in content, a doc.go, without the
+// "name: " at its beginning. It panics if there is none.
 func Of(content, name string) string {
 	file, err := parser.ParseFile(token.NewFileSet(), "", content, parser.ParseComments|parser.PackageClauseOnly)
 	if err != nil {

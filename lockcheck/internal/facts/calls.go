@@ -31,11 +31,11 @@ func (c *collector) bodies(file *ast.File) {
 	}
 }
 
-// collect notes the calls of node. Calls in a go statement do not count, because nobody waits
-// for them. A function literal counts as called where it stands, because most are.
+// collect records the calls of node. Calls in a go statement do not count, because nobody waits
+// for them. A function literal counts as called where it is written, because most are.
 func (b *body) collect(node ast.Node) {
 	callees := map[ast.Expr]bool{}
-	lost := map[ast.Expr]string{} // the arguments of a call whose context owns nothing
+	lost := map[ast.Expr]string{} // the arguments of a call whose context owns no lock
 	ast.Inspect(node, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.GoStmt:
@@ -60,8 +60,8 @@ func (b *body) collect(node ast.Node) {
 	})
 }
 
-// add notes a call. A method of an interface counts only if it takes a context, because
-// every wrapper takes one.
+// add records a call. A method of an interface counts only if it takes a context, because every
+// wrapper takes one.
 func (b *body) add(fn *types.Func, call Call) {
 	if call.Dynamic && (fn.Signature().Params().Len() == 0 || !IsContext(fn.Signature().Params().At(0).Type())) {
 		return
@@ -69,7 +69,7 @@ func (b *body) add(fn *types.Func, call Call) {
 	b.fn.Calls = append(b.fn.Calls, call)
 }
 
-// call notes one call, and returns whether to look into its arguments.
+// call records one call, and reports whether to look into its arguments.
 func (b *body) call(n *ast.CallExpr) bool {
 	fn := Callee(b.pass.TypesInfo, n)
 	if fn == nil {
@@ -103,8 +103,8 @@ func (c *collector) callOf(fn *types.Func, pos token.Pos) Call {
 	return call
 }
 
-// byHand treats locker.Do(ctx, policy, key, func) as a wrapper and the function as what it
-// wraps. It reports whether the key is known.
+// byHand treats locker.Do(ctx, policy, key, func) as a wrapper, and the function as the function
+// that it wraps. It reports whether the key is known.
 func (b *body) byHand(n *ast.CallExpr) bool {
 	lit, ok := ast.Unparen(n.Args[3]).(*ast.FuncLit)
 	lock, known := b.handLock(n)

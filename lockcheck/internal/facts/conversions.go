@@ -23,8 +23,8 @@ type converter struct {
 	out  []Conversion
 }
 
-// conversions notes where values become interfaces: a call of the interface's method may then
-// be a call of theirs.
+// conversions records where values become interfaces. A call of the interface's method may then be
+// a call of theirs.
 func (c *collector) conversions(file *ast.File) {
 	v := &converter{collector: c}
 	types := []ast.Node{
@@ -104,7 +104,7 @@ func (v *converter) values(list []ast.Expr) []value {
 	return out
 }
 
-// ranged notes the values that a range statement assigns to variables declared elsewhere.
+// ranged records the values that a range statement assigns to variables declared elsewhere.
 func (v *converter) ranged(n *ast.RangeStmt) {
 	info := v.pass.TypesInfo
 	t := info.TypeOf(n.X).Underlying()

@@ -1,6 +1,6 @@
-// Package facts finds out, package by package, what all checks need: which functions
-// run under which locks, which wrappers take them, who calls whom, and which types
-// implement which interfaces. Importing packages get this as a fact of package analysis.
+// Package facts collects, package by package, the facts that all checks need: which functions run
+// under which locks, which wrappers take them, which functions call which, and which types
+// implement which interfaces. Importing packages get them as a fact of package analysis.
 package facts
 
 import (
@@ -31,8 +31,8 @@ const (
 	Opaque // text of a special form, such as a UUID
 )
 
-// Receiver is the Root of a placeholder that begins at the receiver. Unknown is the Root of
-// one that can't be resolved.
+// Receiver is the Root of a placeholder that begins at the receiver. Unknown is the Root of a
+// placeholder that can't be resolved.
 const (
 	Receiver = -1
 	Unknown  = -2
@@ -49,9 +49,9 @@ type Part struct {
 	Each    bool   // the lock has a key for each element of a list
 }
 
-// Lock is what one directive asks for.
+// Lock describes one directive.
 type Lock struct {
-	Key                                        string // as the directive spells it
+	Key                                        string // as written in the directive
 	Parts                                      []Part
 	Method                                     string // "order.Service.Place"
 	Package                                    string
@@ -95,9 +95,9 @@ type Func struct {
 	Name     string // "order.Service.Place"
 	Pos      Position
 	Guard    []Lock // the locks of its directives
-	Fallback *Call  // what its wrappers call if another holds the lock
+	Fallback *Call  // the call of its wrappers if another call holds the lock
 	Takes    []Lock // the locks that it takes as a wrapper
-	Wraps    string // the ID of what a wrapper calls
+	Wraps    string // the ID of the function that a wrapper calls
 	KeyOf    *Lock  // the lock whose keys it computes
 	Fence    *Fence
 	Tokens   bool          // whether it asks for a fencing token
@@ -137,13 +137,13 @@ type Ignore struct {
 	From, To int
 }
 
-// Summary is what is known of one package.
+// Summary has the facts of one package.
 type Summary struct {
 	Path    string
 	Funcs   []*Func // by ID
 	Binds   []Bind
 	Ignores []Ignore
-	Engines []string // imported engines that take a / in a key for a path
+	Engines []string // imported engines for which a / in a key makes a path
 }
 
 // Func returns a function by its ID, or nil.
@@ -160,8 +160,7 @@ func (s *Summary) Empty() bool {
 	return len(s.Funcs)+len(s.Binds)+len(s.Engines) == 0
 }
 
-// Closure is the fact: the summaries of a package and of all that it imports,
-// directly or not.
+// Closure is the fact: the summaries of a package and of all its imports, direct or not.
 type Closure struct {
 	Summaries []*Summary // by path
 }

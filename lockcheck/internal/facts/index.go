@@ -25,10 +25,10 @@ var Analyzer = &analysis.Analyzer{
 	ResultType: reflect.TypeFor[*Index](),
 }
 
-// Index has what is known of one package and of all packages that it imports.
+// Index has the facts of one package and of all packages that it imports.
 type Index struct {
 	Own            *Summary
-	Summaries      []*Summary  // by path, Own among them
+	Summaries      []*Summary  // by path, including Own
 	Files          []*ast.File // files written by hand, without tests
 	Mistakes       []generator.Mistake
 	IgnoreMistakes []IgnoreMistake
@@ -50,7 +50,7 @@ func (ix *Index) At(pos token.Pos) Position {
 	return Position{p.Filename, p.Line, p.Column}
 }
 
-// ByID returns what is known of a function, or nil.
+// ByID returns the facts of a function, or nil.
 func (ix *Index) ByID(id string) *Func {
 	if f := ix.own[id]; f != nil {
 		return f
@@ -81,7 +81,7 @@ func (ix *Index) summary(path string) (at int, found bool) {
 	return slices.BinarySearchFunc(ix.Summaries, path, func(s *Summary, path string) int { return strings.Compare(s.Path, path) })
 }
 
-// Func returns what is known of fn, or nil. fn itself may be nil.
+// Func returns the facts of fn, or nil. fn itself may be nil.
 func (ix *Index) Func(fn *types.Func) *Func {
 	if fn == nil {
 		return nil
@@ -122,7 +122,7 @@ func run(pass *analysis.Pass) (any, error) {
 		ix.own[f.ID] = f
 	}
 	at, found := ix.summary(ix.Own.Path)
-	if found { // the package under test, seen by its own external tests
+	if found { // the package under test, in the pass of its external tests
 		ix.Summaries[at] = ix.Own
 	} else {
 		ix.Summaries = slices.Insert(ix.Summaries, at, ix.Own)
@@ -161,7 +161,8 @@ func (ix *Index) export(pass *analysis.Pass) {
 	}
 }
 
-// isStandard reports whether a package is of the standard library, which takes no locks of ours.
+// isStandard reports whether a package is of the standard library, which takes no locks of this
+// module.
 func isStandard(pass *analysis.Pass) bool {
 	if len(pass.Files) == 0 {
 		return true

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// inheritFences makes each function a writer that passes its own parameter on as a writer's
-// token, because its callers must pass a token too.
+// inheritFences makes each function a writer that passes its own parameter on as the token of a
+// writer, because its callers must pass a token too.
 func (c *collector) inheritFences() {
 	for again := true; again; {
 		again = false

@@ -12,8 +12,8 @@ type keeper struct {
 	entered map[*ast.FuncDecl]bool
 }
 
-// keeps follows annotated functions, and what is given to Locker.Do and Locker.Lead, into the functions of
-// this package that they call.
+// keeps follows annotated functions, and the functions that are passed to Locker.Do and
+// Locker.Lead, into the functions of this package that they call.
 func (c *collector) keeps() {
 	c.ix.kept = map[types.Object]bool{}
 	k := &keeper{c, c.ix.Decls(c.pass.TypesInfo), map[*ast.FuncDecl]bool{}}
@@ -68,7 +68,7 @@ func (k *keeper) literal(lit *ast.CompositeLit, scope *Scope) {
 	}
 }
 
-// keep notes a variable that gets a context which may own a lock.
+// keep records a variable that gets a context which may own a lock.
 func (k *keeper) keep(v types.Object, from ast.Expr, scope *Scope) {
 	if v == nil || !IsContext(v.Type()) {
 		return
@@ -78,7 +78,7 @@ func (k *keeper) keep(v types.Object, from ast.Expr, scope *Scope) {
 	}
 }
 
-// origin returns the field of the generic type that v is a field of, or v.
+// origin returns the field of the generic type of which v is an instance, or v.
 func origin(v types.Object) types.Object {
 	if field, ok := v.(*types.Var); ok {
 		return field.Origin()

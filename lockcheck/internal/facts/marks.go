@@ -10,7 +10,7 @@ import (
 	"github.com/lockgen/lockgen/templates"
 )
 
-// mark is what the comment of a generated function says: the method that it wraps or makes keys
+// mark is the content of a generated function's comment: the method that it wraps or makes keys
 // for, and the directives or keys.
 type mark struct {
 	method  string   // "Service.Pay"
@@ -56,7 +56,7 @@ func key(text string) string {
 // wrappers reads from a generated file which functions take the locks of which function, and
 // which functions make their keys.
 func (c *collector) wrappers(file *ast.File) {
-	keys := map[*Func]map[string]int{} // how many functions make keys of this pattern, of those before
+	keys := map[*Func]map[string]int{} // for each pattern, how many of the functions so far make keys of it
 	for _, d := range file.Decls {
 		decl, ok := d.(*ast.FuncDecl)
 		if !ok {
@@ -76,7 +76,7 @@ func (c *collector) wrappers(file *ast.File) {
 			c.makesKey(fn, guarded, key(m.texts[0]), keys[guarded])
 			continue
 		}
-		if m.wrapper = fn; c.marked[m.method].wrapper == nil { // else it is that for one request
+		if m.wrapper = fn; c.marked[m.method].wrapper == nil { // otherwise m is the mark of the method for one request
 			c.marked[m.method] = m
 		}
 		f := c.fn(fn)
@@ -93,7 +93,7 @@ func (c *collector) wrappers(file *ast.File) {
 	}
 }
 
-// makesKey notes that fn makes the keys of one of the locks of guarded. If several of these have
+// makesKey records that fn makes the keys of one of the locks of guarded. If several of these have
 // one pattern, at several backends, each has a function, in the order of the directives.
 func (c *collector) makesKey(fn *types.Func, guarded *Func, pattern string, before map[string]int) {
 	if guarded == nil {

@@ -7,11 +7,11 @@ import (
 	"strconv"
 )
 
-// Scope tells where the values of expressions in one function come from, by following
-// assignments. A value that it can't follow counts as harmless.
+// Scope finds where the values of expressions in one function come from, by following assignments.
+// A value that it can't follow counts as harmless.
 type Scope struct {
 	info    *types.Info
-	params  map[types.Object]string     // the declaration's own: "p0", …, "r"
+	params  map[types.Object]string     // the parameters of the declaration: "p0", …, "r"
 	inner   map[types.Object]bool       // parameters of function literals
 	sources map[types.Object][]ast.Expr // what is assigned to a variable; nil if that is unclear
 	zero    map[types.Object]bool       // declared without a value
@@ -125,8 +125,8 @@ func (s *Scope) Source(e ast.Expr) ast.Expr {
 	return e
 }
 
-// Zero reports whether e is a local variable that is declared without a value and never
-// given one, in whole or in part.
+// Zero reports whether e is a local variable that is declared without a value and never gets one,
+// in whole or in part.
 func (s *Scope) Zero(e ast.Expr) bool {
 	id, ok := s.Source(e).(*ast.Ident)
 	if !ok {
@@ -178,8 +178,8 @@ func (s *Scope) Canonical(e ast.Expr) string {
 	return "?"
 }
 
-// LostArgument returns the context that a call passes, "context.Background()", if it certainly
-// owns no lock, else "".
+// LostArgument returns the context that a call passes, such as "context.Background()", if it
+// certainly owns no lock, and otherwise "".
 func (s *Scope) LostArgument(call *ast.CallExpr) string {
 	if arg := contextArgument(s.info, call); arg != nil {
 		lost, _ := s.Lost(arg)
@@ -197,8 +197,8 @@ func contextArgument(info *types.Info, call *ast.CallExpr) ast.Expr {
 	return nil
 }
 
-// Lost says what a context is that owns no lock for sure; owned, that it comes
-// from a parameter.
+// Lost describes a context that certainly owns no lock. owned reports that the context comes from a
+// parameter.
 func (s *Scope) Lost(e ast.Expr) (lost string, owned bool) { return s.lost(e, 10, false) }
 
 // Ends reports whether a context comes from a parameter and is cancelled with it. A context of
@@ -208,7 +208,7 @@ func (s *Scope) Ends(e ast.Expr) bool {
 	return ends && lost == ""
 }
 
-// lost follows a context to what it is made from; detached, through lock.Detach as well.
+// lost follows a context to its origin; if detached is set, through lock.Detach as well.
 func (s *Scope) lost(e ast.Expr, depth int, detached bool) (lost string, owned bool) {
 	if depth == 0 {
 		return "", false

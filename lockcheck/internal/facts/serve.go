@@ -6,8 +6,8 @@ import (
 	"golang.org/x/tools/go/analysis"
 )
 
-// Serve makes a pass find and leave its facts in closures, by import path, for a
-// driver that runs all packages in one process.
+// Serve makes a pass find and store its facts in closures, by import path, for a driver that runs
+// all packages in one process.
 func Serve(pass *analysis.Pass, closures map[string]*Closure) {
 	pass.ImportPackageFact = func(p *types.Package, fact analysis.Fact) bool {
 		c, ok := fact.(*Closure)

@@ -22,7 +22,7 @@ func (g *Graph) Collisions() []Finding {
 	for i, a := range locks {
 		for j, b := range locks[i+1:] {
 			if x, y := begin[i], begin[i+1+j]; !strings.HasPrefix(x, y) && !strings.HasPrefix(y, x) {
-				continue // most pairs end here, without the slow comparison state by state
+				continue // most pairs end here, without the slow comparison of states
 			}
 			f, ok := collide(&a, &b)
 			if !ok && len(engines) > 0 {
@@ -172,7 +172,7 @@ func lastName(p facts.Part) string {
 // repeated.
 type state struct {
 	takes func(byte) bool
-	some  byte // one of them
+	some  byte // one of the bytes
 	again bool
 	skip  bool // it can be left out
 }
@@ -210,7 +210,8 @@ func isPlain(b byte) bool {
 	return 'a' <= b && b <= 'z' || 'A' <= b && b <= 'Z' || isDigit(b) || strings.IndexByte("_.-%", b) >= 0
 }
 
-// meet finds a text that both read. With prefix it finds a text that a reads and b begins with.
+// meet finds a text that both accept. With prefix it finds a text that a accepts and with which
+// texts of b begin.
 func meet(a, b []state, prefix bool) (string, bool) {
 	type at struct{ i, j int }
 	seen := map[at]bool{}

@@ -9,7 +9,7 @@ import (
 // Cycle is a list of edges. Each edge begins with the lock at which the edge before it ends.
 type Cycle []*Edge
 
-// ID returns the same in whichever package the cycle is found.
+// ID returns an ID that is the same in every package in which the cycle is found.
 func (c Cycle) ID() string {
 	var classes []string
 	for _, e := range c {
@@ -18,8 +18,8 @@ func (c Cycle) ID() string {
 	return strings.Join(classes, "\x01")
 }
 
-// Cycles finds orders of locks that contradict each other. For every edge it finds the shortest
-// way back. Each cycle is returned once.
+// Cycles finds orders of locks that contradict each other. For every edge it finds the shortest way
+// back. Each cycle is returned once.
 func (g *Graph) Cycles() []Cycle {
 	var out []Cycle
 	known := map[string]bool{}
@@ -111,10 +111,10 @@ func (c Cycle) blocks() bool {
 	return true
 }
 
-// Same says what is known of the values in two keys of one class.
+// Same says what is known about the values in two keys of one class.
 type Same int
 
-// What can be known.
+// The possible results of a comparison.
 const (
 	Perhaps Same = iota
 	Yes
@@ -136,8 +136,8 @@ func (g *Graph) Reentries() []Reentry {
 	return out
 }
 
-// same compares the values of the held key with those of the one that is taken,
-// where the calls between pass them along visibly.
+// same compares the values of the held key with those of the key that is taken, if the calls in
+// between visibly pass them on.
 func (e *Edge) same() Same {
 	if e.Held.Literal() {
 		return Yes

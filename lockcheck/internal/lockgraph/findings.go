@@ -12,7 +12,7 @@ import (
 
 // Finding is a mistake between functions, which may be in several packages.
 type Finding struct {
-	ID      string // the same in whichever package it is found
+	ID      string // the same in every package in which it is found
 	Message string
 	Places  []facts.Position // where it can be reported, the best place first
 	Notes   []Note
@@ -38,7 +38,7 @@ func (g *Graph) Order() []Finding {
 	}
 	for _, r := range g.Reentries() {
 		f, ok := r.finding()
-		if r.Same == No && entered[r.way()] { // it takes another lock of the root
+		if r.Same == No && entered[r.way()] { // the call takes another lock of the root
 			continue
 		}
 		if ok && !known[f.ID] {
@@ -77,7 +77,7 @@ func (e *Edge) String() string {
 	fmt.Fprintf(&b, "%s holds %q", e.Root.Name, e.Held.Key)
 	for _, s := range e.Steps {
 		if s.From.Wraps != "" && s.From.Wraps == s.Call.To {
-			continue // from a wrapper to what it wraps
+			continue // a step from a wrapper to the function that it wraps
 		}
 		fmt.Fprintf(&b, " -> %s", s)
 	}
@@ -130,14 +130,14 @@ func (e *Edge) notes(prefix string) []Note {
 	return append(out, Note{e.To.Pos, fmt.Sprintf("%slocks %q", prefix, e.To.Key)})
 }
 
-// finding returns what is wrong with taking a lock of the same class as the held one. It reports
-// false if nothing is certain.
+// finding returns the mistake in taking a lock of the same class as the held one. It reports false
+// if nothing is certain.
 func (r Reentry) finding() (Finding, bool) {
 	f := Finding{Places: r.places(), Notes: r.notes("")}
 	switch {
 	case r.Lost != nil:
 		return f, false // lostctx reports it
-	case r.Held.Write && r.To.Read && r.Same == Yes: // it holds the write side of the same lock
+	case r.Held.Write && r.To.Read && r.Same == Yes: // the call holds the write side of the same lock
 		return f, false
 	case r.Held.Read && r.To.Write && r.Same != No:
 		f.ID = "upgrade "
@@ -180,8 +180,8 @@ func (g *Graph) Lost() []Finding {
 	return out
 }
 
-// ReportAll reports each finding in the first package that sees all of it: no import alone sees
-// it. A driver that joins all packages reports findings itself.
+// ReportAll reports each finding in the first package that sees all of it: no import of the package
+// sees all. A driver that joins all packages reports findings itself.
 func ReportAll(pass *analysis.Pass, ix *facts.Index, find func(*Graph) []Finding) {
 	if ix.Whole {
 		return

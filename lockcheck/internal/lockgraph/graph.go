@@ -1,5 +1,5 @@
-// Package lockgraph joins the summaries of packages to one graph: which locks are
-// taken while which others are held, and by what chain of calls.
+// Package lockgraph joins the summaries of packages to one graph: which locks are taken while which
+// other locks are held, and by which chain of calls.
 package lockgraph
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/lockgen/lockgen/lockcheck/internal/facts"
 )
 
-// Graph is the calls and locks of several packages.
+// Graph has the calls and locks of several packages.
 type Graph struct {
 	Summaries []*facts.Summary
 	funcs     map[string]*facts.Func
@@ -20,11 +20,11 @@ type Graph struct {
 	reentries []*Edge
 }
 
-// Step is one call on the way from a held lock to the next.
+// Step is one call on the way from a held lock to the next lock.
 type Step struct {
 	Call facts.Call
 	From *facts.Func
-	Bind *facts.Bind // what the call of an interface's method ends up at
+	Bind *facts.Bind // the method that a call of an interface's method reaches
 }
 
 // Edge says that the lock To is taken while Held is.
@@ -33,8 +33,8 @@ type Edge struct {
 	Root     *facts.Func // runs under Held
 	Wrapper  *facts.Func // takes To
 	Steps    []Step
-	Gates    []string // classes of other locks that are held then, of which there is one each
-	Lost     *Step    // the step that passes a context that owns nothing
+	Gates    []string // classes of other locks that are held then, each of which has only one lock
+	Lost     *Step    // the step that passes a context that owns no lock
 }
 
 // Pos returns where the way to the second lock begins.
@@ -96,9 +96,9 @@ type walker struct {
 	seen  map[string]bool
 	steps []Step
 	gates []string
-	past  bool // a lock that blocks is taken on the way already
+	past  bool // a lock that blocks was taken earlier on the way
 
-	before struct { // what held before the wrapper that is being visited took its lock
+	before struct { // what was held before the wrapper that is being visited took its lock
 		gates int
 		past  bool
 	}
@@ -111,9 +111,9 @@ func (g *Graph) walk(root *facts.Func) {
 	}
 }
 
-// targets returns the functions that a call of id can end up at: itself, or what
-// stands behind a method of an interface. from is not among them: a wrapper that
-// calls its inner value does not mean itself.
+// targets returns the functions that a call of id can reach: itself, or the methods that implement
+// a method of an interface. from is not among them: a wrapper that calls its inner value does not
+// call itself.
 func (g *Graph) targets(id, from string) []*facts.Bind {
 	out := []*facts.Bind{{Impl: id}}
 	known := map[string]bool{id: true}
@@ -136,7 +136,7 @@ func (w *walker) visit(bind *facts.Bind, lost *Step) {
 	}
 	w.seen[key] = true
 	if len(w.steps) == 0 && f != w.root && len(f.Takes) > 0 {
-		return // a wrapper of the interface that root is a method of
+		return // a wrapper of the interface of which root is a method
 	}
 	gates, past, before := w.gates, w.past, w.before
 	for _, call := range f.Calls {
@@ -158,12 +158,12 @@ func (w *walker) visit(bind *facts.Bind, lost *Step) {
 	w.gates, w.past = gates, past
 }
 
-// delegates reports whether a call only hands on what the annotated interface was
-// asked for, to a method of that interface, as implementations do that stand around
-// another. The wrapper is in such a row once: it is not what one inside it calls.
+// delegates reports whether a call only passes on a call of the annotated interface to a method of
+// that interface, as implementations do that wrap another one. The wrapper is in such a chain once:
+// an implementation inside of it does not call it.
 func (w *walker) delegates(call facts.Call) bool {
 	if len(w.impls[w.root.ID]) == 0 {
-		return false // no interface's
+		return false // not a method of an interface
 	}
 	elsewhere := func(to string) bool { return receiver(to) == "" || receiver(to) != receiver(w.root.ID) }
 	return !elsewhere(call.To) && !slices.ContainsFunc(w.steps, func(s Step) bool { return elsewhere(s.Call.To) })
@@ -210,7 +210,7 @@ func (w *walker) follow(step Step, target *facts.Bind, lost *Step) {
 	w.gates, w.past = w.gates[:gates], past
 }
 
-// take notes that l is taken while the root's locks are held.
+// take records that l is taken while the root's locks are held.
 func (w *walker) take(l facts.Lock, wrapper *facts.Func, lost *Step) {
 	for _, held := range w.root.Guard {
 		e := &Edge{
@@ -225,7 +225,7 @@ func (w *walker) take(l facts.Lock, wrapper *facts.Func, lost *Step) {
 		switch {
 		case held.Class() == l.Class():
 			w.reentries = append(w.reentries, e)
-		case !w.past: // else the lock between the two tells it, with an edge of its own
+		case !w.past: // otherwise the lock between the two has an edge of its own
 			w.edges = append(w.edges, e)
 		}
 	}

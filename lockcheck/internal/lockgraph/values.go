@@ -6,7 +6,7 @@ import (
 	"github.com/lockgen/lockgen/lockcheck/internal/facts"
 )
 
-// valueOf returns what facts.Scope.Canonical says of a placeholder.
+// valueOf returns the text that facts.Scope.Canonical returns for a placeholder.
 func valueOf(root int, path string) string {
 	switch root {
 	case facts.Unknown:

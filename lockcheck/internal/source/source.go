@@ -1,5 +1,5 @@
-// Package source loads the main module, its tests included, with the syntax and types of its
-// packages, and checks what they would be with other texts.
+// Package source loads the main module, including its tests, with the syntax and types of its
+// packages. It also checks the packages with some texts replaced.
 package source
 
 import (
@@ -21,11 +21,11 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// World is the main module, its tests included, since they must compile afterwards too.
+// World is the main module. It includes the tests, because they must compile after a change too.
 type World struct {
 	Fset   *token.FileSet
 	Units  []*Unit              // imports first
-	Parsed map[string]*ast.File // by path, one tree for all units
+	Parsed map[string]*ast.File // by path, with one tree for all units
 	Texts  map[string][]byte    // by path
 	Asked  map[string]bool      // files of the packages that were asked for
 
@@ -47,8 +47,8 @@ const (
 	listMode = askMode | packages.NeedImports | packages.NeedDeps | packages.NeedExportFile | packages.NeedForTest
 )
 
-// Load loads the packages that the patterns name, and the rest of their module. It blocks
-// while the go command compiles what they import. What does not compile is an error.
+// Load loads the packages that the patterns name, and the rest of their module. It blocks while the
+// go command compiles their imports. A package that does not compile is an error.
 func Load(ctx context.Context, dir string, buildFlags, patterns []string) (*World, error) {
 	if len(patterns) == 0 {
 		patterns = []string{"."}
@@ -85,8 +85,8 @@ func Load(ctx context.Context, dir string, buildFlags, patterns []string) (*Worl
 	return w, w.Check(w.Units, nil)
 }
 
-// order makes units of the packages of the main module, imports first, and notes where the
-// export data of all others is.
+// order makes units of the packages of the main module, imports first, and records where the export
+// data of all others is.
 func (w *World) order(listed []*packages.Package) {
 	seen := map[*packages.Package]bool{}
 	var visit func(p *packages.Package)
@@ -118,7 +118,7 @@ func (w *World) open(path string) (io.ReadCloser, error) {
 	return os.Open(w.exports[path])
 }
 
-// file parses a file, once, or the text that is to replace it.
+// file parses a file once, or parses the text that replaces it.
 func (w *World) file(path string, texts map[string][]byte) (*ast.File, error) {
 	text, changed := texts[path]
 	if file := w.Parsed[path]; file != nil && !changed {
@@ -137,8 +137,8 @@ func (w *World) file(path string, texts map[string][]byte) (*ast.File, error) {
 	return file, err
 }
 
-// Check finds the types of units, whose imports among them come first, with the texts of
-// some files replaced. The first mistake ends it.
+// Check finds the types of units with the texts of some files replaced. Units must come after their
+// imports. The first mistake ends it.
 func (w *World) Check(units []*Unit, texts map[string][]byte) error {
 	done := map[*packages.Package]*types.Package{}
 	for _, u := range w.Units {
@@ -182,7 +182,7 @@ func (w *World) types(u *Unit, done map[*packages.Package]*types.Package, texts 
 	return err
 }
 
-// imported finds an import of a unit: one that it has, or one that is to be added.
+// imported finds an import of a unit: one that it has, or one that will be added.
 func (w *World) imported(u *Unit, path string, done map[*packages.Package]*types.Package) (*types.Package, error) {
 	if path == "unsafe" {
 		return types.Unsafe, nil
@@ -191,7 +191,7 @@ func (w *World) imported(u *Unit, path string, done map[*packages.Package]*types
 		if pkg := done[p]; pkg != nil {
 			return pkg, nil
 		}
-		path = p.PkgPath // of a vendored package, for one
+		path = p.PkgPath // for example of a vendored package
 	}
 	if !visible(path, u.Listed.PkgPath) {
 		return nil, fmt.Errorf("%s is internal to other packages than %s", path, u.Listed.PkgPath)
@@ -216,8 +216,8 @@ func (w *World) imported(u *Unit, path string, done map[*packages.Package]*types
 	return w.foreign.Import(path)
 }
 
-// visible reports whether a package may import another one, as far as folders named internal
-// go. An empty from may import all.
+// visible reports whether a package may import another one, as far as folders named internal decide
+// it. An empty from may import all packages.
 func visible(path, from string) bool {
 	at := strings.LastIndex("/"+path+"/", "/internal/")
 	if at < 0 || from == "" {
@@ -227,7 +227,8 @@ func visible(path, from string) bool {
 	return parent == "" || from == parent || strings.HasPrefix(from, parent+"/")
 }
 
-// Package returns a package by its import path: of the module, or one that nothing imports yet.
+// Package returns a package by its import path: a package of the module, or one that nothing
+// imports yet.
 func (w *World) Package(path string) (*types.Package, error) {
 	done := map[*packages.Package]*types.Package{}
 	for _, u := range w.Units {
@@ -249,7 +250,7 @@ func Imports(p *packages.Package, path string) bool {
 	return false
 }
 
-// find asks for the export data of a package that nothing imports yet.
+// find asks the go command for the export data of a package that nothing imports yet.
 func (w *World) find(path string) error {
 	conf := w.conf
 	conf.Mode, conf.Tests = listMode, false
