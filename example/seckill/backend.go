@@ -17,8 +17,8 @@ import (
 
 // backend is an engine that the demo can run on.
 type backend interface {
-	// serve finds the engine at address, or starts one if address is empty. The front
-	// desk calls it.
+	// serve finds the engine at address, or starts one if address is empty. The front desk calls
+	// it.
 	serve(ctx context.Context, address string) (*engine, error)
 	// open connects to an engine that is served. A worker calls it.
 	open(address string) (b driver.Backend, closeClient func() error, err error)
@@ -28,9 +28,9 @@ type backend interface {
 type engine struct {
 	name     string // "redis", for the report
 	label    string // "Redis at 10.0.0.7:6379", without secrets
-	backend  string // its name for chooseBackend
-	address  string // for open
-	alone    bool   // its locks work within one process only
+	backend  string // its name, for chooseBackend
+	address  string // its address, for open
+	alone    bool   // its locks work only within one process
 	shutdown func()
 	fault    *engineFault // what -kill does to the engine itself, or nil
 }
@@ -40,7 +40,7 @@ const defaultBackend = "redis"
 // enginePatience is how long an engine may take for its first answer.
 const enginePatience = 5 * time.Second
 
-// backends are the engines that the demo knows.
+// backends are the engines that the demo can use.
 var backends = map[string]backend{
 	defaultBackend: redisBackend{},
 	"etcd":         etcdBackend{},
@@ -74,7 +74,7 @@ var testServers = map[string]string{
 	"postgres":  "LOCKGEN_TEST_POSTGRES",
 }
 
-// addressOf returns where the engine is, if the command line did not say.
+// addressOf returns the address of the engine if the command line does not give one.
 func addressOf(backend, given string) (string, error) {
 	env, needed := testServers[backend]
 	switch {
@@ -95,8 +95,7 @@ func hostPort(address string) error {
 	return nil
 }
 
-// tryOut takes a lock and frees it, so that a problem with an engine shows before the
-// shop opens.
+// tryOut takes a lock and frees it, so that a problem with an engine shows before the sale begins.
 func tryOut(ctx context.Context, b backend, address string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, enginePatience)
 	defer cancel()
@@ -113,7 +112,7 @@ func tryOut(ctx context.Context, b backend, address string) (err error) {
 	return locker.Do(ctx, nil, fmt.Sprintf("seckill:try-out:%d", os.Getpid()), func(context.Context) error { return nil })
 }
 
-// server returns an engine that somebody else runs at address.
+// server returns an engine that runs at address already.
 func server(ctx context.Context, b backend, name, title, address string) (*engine, error) {
 	if err := tryOut(ctx, b, address); err != nil {
 		return nil, fmt.Errorf("no usable %s at %s: %w", title, address, err)

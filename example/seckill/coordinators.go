@@ -58,7 +58,7 @@ func (consulBackend) open(address string) (driver.Backend, func() error, error) 
 	if err != nil {
 		return nil, nil, err
 	}
-	// Nobody else uses these keys, so there is nobody to keep them shut for.
+	// No other program uses these keys, so they need not stay closed after a loss.
 	b := consullock.New(client, consullock.Options{LockDelay: time.Millisecond})
 	return b, func() error { return nil }, nil
 }

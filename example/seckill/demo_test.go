@@ -22,7 +22,7 @@ import (
 	"github.com/lockgen/lockgen/internal/testserver"
 )
 
-// asDemo in the environment makes the test binary the demo, workers included.
+// asDemo in the environment makes the test binary run as the demo or as one of its workers.
 const asDemo = "SECKILL_TEST_AS_DEMO"
 
 func TestMain(m *testing.M) {
@@ -30,7 +30,8 @@ func TestMain(m *testing.M) {
 		main()
 	}
 	flag.Parse()
-	// The sales wait for each other, and for the leases of the killed, more than they compute.
+	// The sales mostly wait, for each other and for the leases of killed workers, and compute
+	// little.
 	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)
 	}
@@ -42,7 +43,7 @@ type run struct {
 	*exec.Cmd
 	stdout bytes.Buffer
 	stderr io.ReadCloser
-	temp   string // what is in it after the end was left behind
+	temp   string // the temporary folder, which must be empty after the end
 }
 
 func start(t *testing.T, args ...string) *run {
@@ -57,24 +58,24 @@ func start(t *testing.T, args ...string) *run {
 	return r
 }
 
-// end waits for the demo and for all of its workers: they share its stderr,
-// which ends with the last of them. It returns the exit code and the rest of stderr.
+// end waits for the demo and all of its workers. They share its stderr, which ends with the last of
+// them. It returns the exit code and the rest of stderr.
 func (r *run) end(t *testing.T) (code int, stderr string) {
 	t.Helper()
-	// A guard against hanging for ever, far above what the tests need.
+	// This prevents hanging for ever; the time is far longer than the tests need.
 	watchdog := time.AfterFunc(2*time.Minute, func() { r.stderr.Close() })
 	defer watchdog.Stop()
 	said, err := io.ReadAll(r.stderr)
 	require.NoError(t, err, "processes are left")
-	r.Wait() //nolint:errcheck // the exit code is what the caller looks at
+	r.Wait() //nolint:errcheck // the caller checks the exit code
 	left, err := os.ReadDir(r.temp)
 	require.NoError(t, err)
 	assert.Empty(t, left, "files are left")
 	return r.ProcessState.ExitCode(), string(said)
 }
 
-// interrupt does what Ctrl-C does, and returns what the demo says before it ends in time. The
-// machine may be late for several of its processes.
+// interrupt sends the signal of Ctrl-C. It returns what the demo prints until it ends, which it
+// must do in time. The machine may be late for several of its processes.
 func (r *run) interrupt(t *testing.T) (stderr string) {
 	t.Helper()
 	meter := lagmeter.Start()
@@ -87,7 +88,7 @@ func (r *run) interrupt(t *testing.T) (stderr string) {
 	return stderr
 }
 
-// waitFor reads stderr up to a line that contains text.
+// waitFor reads stderr until a line contains text.
 func (r *run) waitFor(t *testing.T, text string) {
 	t.Helper()
 	lines := bufio.NewScanner(&oneByte{r.stderr})
@@ -96,15 +97,15 @@ func (r *run) waitFor(t *testing.T, text string) {
 			return
 		}
 	}
-	t.Fatalf("the demo ended without saying %q: %v", text, lines.Err())
+	t.Fatalf("the demo ended without printing %q: %v", text, lines.Err())
 }
 
-// oneByte keeps the scanner from reading ahead: the rest is for end.
+// oneByte keeps the scanner from reading ahead, because end reads the rest.
 type oneByte struct{ io.Reader }
 
 func (b *oneByte) Read(p []byte) (int, error) { return b.Reader.Read(p[:1]) }
 
-// served returns the flags for each engine whose locks processes share.
+// served returns the flags for each engine whose locks are shared by processes.
 func served(t *testing.T) map[string][]string {
 	t.Helper()
 	served := map[string][]string{"miniredis": {}, "sqlite": {"-backend", "sqlite"}, "quorum": {"-backend", "quorum"},
@@ -135,11 +136,11 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// The five servers are on this machine as well, and a member that answers late has no vote: this
-// demo runs beside no other, with no more calls at once than a member that is late takes.
+// The five servers also run on this machine, and a member that answers late has no vote. So this
+// demo runs alone, with only as many calls at once as a slow member can answer.
 func TestDemoOfQuorum(t *testing.T) { demoSells(t, "quorum", []string{"-backend", "quorum"}, 60, 20) }
 
-// demoSells sells stock to so many buyers, of whom half click twice, and looks at the report.
+// demoSells sells stock to that many buyers, of whom half click twice, and checks the report.
 func demoSells(t *testing.T, name string, flags []string, buyers, stock int) {
 	r := start(t, append(flags, "-json", "-buyers", strconv.Itoa(buyers), "-stock", strconv.Itoa(stock))...)
 	code, stderr := r.end(t)
@@ -152,15 +153,15 @@ func demoSells(t *testing.T, name string, flags []string, buyers, stock int) {
 	assertExact(t, got, stock)
 	refused := buyers*3/2 - stock
 	assert.GreaterOrEqual(t, got.Guarded.Rejected, refused, "every click got its answer")
-	// Who clicks again because no answer came may find that the first click has ordered.
+	// A buyer who clicks again because no answer came may find that the first click has ordered.
 	assert.LessOrEqual(t, got.Guarded.Rejected, refused+got.Guarded.ClickedAgain)
 	if name != "memory" {
 		assert.Contains(t, stderr, "4 workers share ")
 	}
 }
 
-// S2, S3, S4: a holder that was killed, and one that was stopped beyond its lease, whose
-// late write the fenced database refuses.
+// S2, S3, S4: one holder is killed, and one is stopped for longer than its lease. The fenced
+// database refuses the late write of the second.
 func TestDemoKill(t *testing.T) {
 	t.Parallel()
 	for name, flags := range served(t) {
@@ -207,7 +208,7 @@ func assertExact(t *testing.T, r report, stock int) {
 	assert.Zero(t, r.Guarded.Left)
 }
 
-// The sale is far too long to end by itself: what ends it is the signal.
+// The sale is far too long to end by itself: the signal ends it.
 func TestInterrupt(t *testing.T) {
 	t.Parallel()
 	r := start(t, "-buyers", "1000000", "-stock", "500000")
@@ -221,15 +222,15 @@ func TestFrontDeskDies(t *testing.T) {
 	r := start(t, "-buyers", "1000000", "-stock", "500000")
 	r.waitFor(t, "without-lock")
 	require.NoError(t, r.Process.Kill())
-	code, _ := r.end(t) // also when the workers have gone, and their folder
+	code, _ := r.end(t) // the workers and their folder must be gone then
 	assert.Equal(t, -1, code)
 }
 
-// longKill is a sale that goes on for seconds after the fault.
+// longKill is a sale that continues for seconds after the fault.
 var longKill = []string{"-kill", "-workers", "3", "-buyers", "600", "-stock", "20"}
 
-// A worker that is stopped can't see that the front desk died; it must not stay
-// behind all the same.
+// A worker that is stopped can't notice that the front desk has died. Nevertheless it must not be
+// left.
 func TestFrontDeskDiesWhileAWorkerIsStopped(t *testing.T) {
 	t.Parallel()
 	r := start(t, longKill...)
@@ -246,8 +247,8 @@ func TestInterruptWhileAWorkerIsStopped(t *testing.T) {
 	r.interrupt(t)
 }
 
-// nobody is an address at which no server is: a port that was free a moment ago may be that of
-// another test's by now.
+// nobody is an address without a server. A port that was free a moment ago might be used by another
+// test by now.
 const nobody = "127.0.0.1:1"
 
 func TestNoRedis(t *testing.T) {
@@ -259,7 +260,7 @@ func TestNoRedis(t *testing.T) {
 	assert.Contains(t, stderr, "connection refused\nStart one there")
 }
 
-// Each engine that is not there is said to be so, at once.
+// If an engine does not answer, an error says so at once.
 func TestNoEngine(t *testing.T) {
 	t.Parallel()
 	for name := range testServers {
@@ -311,7 +312,7 @@ func TestUsage(t *testing.T) {
 	assert.Contains(t, stderr, "exit status:")
 }
 
-// A worker that dies without being told to ends the demo with its name.
+// A worker that dies unexpectedly ends the demo, with an error that names it.
 func TestWorkerDies(t *testing.T) {
 	t.Parallel()
 	r := start(t, "-workers", "2", "-buyers", "1000000", "-stock", "500000")

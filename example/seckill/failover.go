@@ -10,11 +10,12 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// failoverBackend keeps each lock at a primary Redis, and at a standby once the primary has gone.
-// The standby also keeps the record of which one grants. Their addresses are separated by commas.
+// failoverBackend keeps each lock at a primary Redis, and at a standby once the primary has failed.
+// The standby also keeps the record of which of them grants. Their addresses are separated by
+// commas.
 type failoverBackend struct{}
 
-// How soon the primary counts as away. The record may stay unread for as long as a machine
+// These say how soon the primary counts as away. The record may go unread for as long as a machine
 // stalls on which all servers and all workers share two cores.
 const (
 	probeEvery    = 100 * time.Millisecond
@@ -23,14 +24,14 @@ const (
 	recordSilence = 1900 * time.Millisecond
 )
 
-// switchWait is how long a switch waits until all leases of the earlier engine are over: in
-// package failover that is LongestTTL plus Silence, plus a fiftieth.
+// switchWait is how long a switch waits until all leases of the earlier engine are over. In package
+// failover that is LongestTTL plus Silence, plus a fiftieth.
 const switchWait = (longestLease + recordSilence) * 51 / 50
 
-// switchBound is how long after the death of the primary the standby grants, at most. The
-// workers have only just begun, so they may wait once more before they end an epoch. Then
-// a probe finds the primary away, the switch waits, and who waits for a lock tries again.
-const switchBound = switchWait + (probeFailures+1)*probeEvery + // how old an epoch is when it ends
+// switchBound is how long after the death of the primary the standby grants, at most. The workers
+// may have begun just before, so they may wait once more before they end an epoch. Then a probe
+// finds the primary away, the switch waits, and the waiters try again.
+const switchBound = switchWait + (probeFailures+1)*probeEvery + // the age of an epoch when it ends
 	probeFailures*(probeEvery+probePatience) + switchWait + 2*probeEvery + time.Second
 
 func (b failoverBackend) serve(ctx context.Context, address string) (on *engine, err error) {
@@ -50,7 +51,7 @@ func (b failoverBackend) serve(ctx context.Context, address string) (on *engine,
 			on.shutdown()
 		}
 	}()
-	if address == "" { // nobody else knows the servers, so nobody has a lock there
+	if address == "" { // no other client knows the servers, so none has a lock there
 		if err := locks.(*failover.Backend).Begin(ctx); err != nil {
 			return nil, err
 		}

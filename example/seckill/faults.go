@@ -8,16 +8,16 @@ import (
 	"github.com/lockgen/lockgen/example/seckill/order"
 )
 
-// The users that -kill needs. They enter before all others.
+// These users are needed by -kill. They enter before all others.
 const (
-	userOfKilled  = 1 // whose worker dies
-	userOfStopped = 2 // whose worker is stopped
-	afterKill     = 3 // waits for the dead worker's lock
-	afterStop     = 4 // waits for the stopped worker's lock
+	userOfKilled  = 1 // the user whose worker is killed
+	userOfStopped = 2 // the user whose worker is stopped
+	afterKill     = 3 // the user who waits for the dead worker's lock
+	afterStop     = 4 // the user who waits for the stopped worker's lock
 	reservedUsers = 4
 )
 
-// The workers that -kill works on, by their place among the workers.
+// These are the workers to which -kill does something, by their index.
 const (
 	toKill        = 0
 	toStop        = 1
@@ -28,7 +28,7 @@ const (
 // minKillStock returns a stock that lasts until both workers were taken out.
 func (p plan) minKillStock() int { return p.atOnce() + reservedUsers }
 
-// faults is what -kill did.
+// faults describes what -kill did.
 type faults struct {
 	Killed  killedWorker  `json:"killed"`
 	Stopped stoppedWorker `json:"stopped"`
@@ -45,24 +45,24 @@ type stoppedWorker struct {
 	Worker     int     `json:"worker"`
 	PID        int     `json:"pid"`
 	StoppedFor float64 `json:"stopped_for_ms"`
-	LateWrite  string  `json:"late_write"` // one of the fates below, or the outcome that should not be
-	Error      string  `json:"error"`      // what the method returned
+	LateWrite  string  `json:"late_write"` // one of the fates below, or the outcome if it is a mistake
+	Error      string  `json:"error"`      // the error of the method
 }
 
 // engineFault is a failure of an engine that the demo serves itself.
 type engineFault struct {
-	name  string // what fails
+	name  string // the part that fails
 	kill  func()
 	mend  func() error
 	least time.Duration // an order that comes earlier was already under way
 	bound time.Duration // how much later the next order may come, if the engine has a bound
-	after string        // what becomes of it, for the report
+	after string        // what happens after the fault, for the report
 }
 
 type brokenEngine struct {
 	Killed    string  `json:"killed"`
-	NextOrder float64 `json:"next_order_after_ms"` // from the kill to the next order of anybody
-	Bound     float64 `json:"bound_ms,omitempty"`  // on that, if the engine promises one
+	NextOrder float64 `json:"next_order_after_ms"` // from the kill to the next order of any user
+	Bound     float64 `json:"bound_ms,omitempty"`  // the limit for NextOrder, if the engine promises one
 	After     string  `json:"after"`
 }
 
@@ -83,11 +83,11 @@ const (
 // refused reports whether the database refused the late write.
 func (s stoppedWorker) refused() bool { return s.LateWrite == refusedByFence }
 
-// inject takes out two workers, one after the other, each while it holds the
-// stock's lock and waits for a transfer. It opens the doors in between.
+// inject kills one worker and stops another, one after the other, each while it holds the lock of
+// the stock and waits for a transfer. It opens the doors in between.
 func (s *sale) inject(ctx context.Context, show *progress) (*faults, error) {
-	// The worker to be stopped serves nobody else: stopped in the middle of a
-	// write it would hold SQLite's own lock, and no lease ends that one.
+	// The worker that will be stopped serves no other user. If it were stopped during a write it
+	// would hold SQLite's own lock, and no lease ends that lock.
 	s.setAway(s.workers[toStop], true)
 	killed, err := s.killHolder(ctx, s.workers[toKill], show)
 	if err != nil {
@@ -104,7 +104,7 @@ func (s *sale) inject(ctx context.Context, show *progress) (*faults, error) {
 	}
 	s.setAway(s.workers[toStop], false)
 
-	// Both users saw a failure, and click again.
+	// Both users got an error, and click again.
 	for _, user := range []int64{userOfKilled, userOfStopped} {
 		s.tally.again()
 		if err := s.click(ctx, user, int(user)); err != nil {
@@ -114,14 +114,14 @@ func (s *sale) inject(ctx context.Context, show *progress) (*faults, error) {
 	return &faults{Killed: killed, Stopped: stopped, Engine: broken}, nil
 }
 
-// killHolder kills the worker inside its critical section. The sale goes on
-// when the dead worker's lease has ended.
+// killHolder kills the worker inside its critical section. The sale continues when the dead
+// worker's lease has ended.
 func (s *sale) killHolder(ctx context.Context, p *process, show *progress) (r killedWorker, err error) {
 	if _, err := s.hold(ctx, p, userOfKilled); err != nil {
 		return r, err
 	}
 	next := s.clickAt(s.workers[bystander], afterKill)
-	close(s.doors) // as many buyers as fit into the shop
+	close(s.doors) // as many buyers enter as the shop allows at once
 	s.setAway(p, true)
 	if err := p.kill(); err != nil {
 		return r, err
@@ -136,8 +136,8 @@ func (s *sale) killHolder(ctx context.Context, p *process, show *progress) (r ki
 	return r, nil
 }
 
-// breakEngine has the engine fail, if it can, while the shop is full. wentOn waits for the
-// next order.
+// breakEngine makes the engine fail, if it can, while the shop is full. wentOn waits for the next
+// order.
 func (s *sale) breakEngine(ctx context.Context, show *progress) (wentOn func() (*brokenEngine, error)) {
 	f := s.on.fault
 	if f == nil {
@@ -172,9 +172,8 @@ func (s *sale) breakEngine(ctx context.Context, show *progress) (wentOn func() (
 	}
 }
 
-// stopHolder stops the worker inside its critical section for as long as it
-// takes until somebody else has sold a piece. Then its transfer arrives and it
-// runs on, into a write that is no longer its own to make.
+// stopHolder stops the worker inside its critical section until another worker has sold a piece.
+// Then its transfer arrives and it continues, with a write for which it no longer has the lock.
 func (s *sale) stopHolder(ctx context.Context, p *process, show *progress) (r stoppedWorker, err error) {
 	late, err := s.hold(ctx, p, userOfStopped)
 	if err != nil {
@@ -214,8 +213,7 @@ func fate(late reply) string {
 	}
 }
 
-// hold has the user pay by transfer at p, and returns when p says that it
-// holds the lock.
+// hold makes the user pay by transfer at p, and returns when p says that it holds the lock.
 func (s *sale) hold(ctx context.Context, p *process, user int64) (*call, error) {
 	c := p.click(user, order.Transfer)
 	select {

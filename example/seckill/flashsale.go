@@ -15,8 +15,8 @@ import (
 // flashBuyers is how many buyers there are at once in the sale that shows merge.
 const flashBuyers = 64
 
-// writeFlashSale sells one item from the database that also has the locks. It writes what an
-// order costs in a transaction of its own, and in one with all orders that wait.
+// writeFlashSale sells one item from the database that also has the locks. It writes the cost of an
+// order in a transaction of its own, and in one with all waiting orders.
 func (b sqlBackend) writeFlashSale(ctx context.Context, source string, w io.Writer) (err error) {
 	db, err := sql.Open(b.driver, source)
 	if err != nil {

@@ -14,10 +14,10 @@ const killUnsupported = ""
 // kill ends the process at once, without any clean-up.
 func (p *process) kill() error { return p.signal(syscall.SIGKILL) }
 
-// stop halts the process, as a debugger or a long pause would. The process does not notice.
+// stop halts the process, like a debugger or a long pause. The process does not notice.
 func (p *process) stop() error { return p.signal(syscall.SIGSTOP) }
 
-// resume lets a stopped process go on.
+// resume makes a stopped process continue.
 func (p *process) resume() error { return p.signal(syscall.SIGCONT) }
 
 func (p *process) signal(s os.Signal) error {

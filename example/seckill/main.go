@@ -23,8 +23,8 @@ const (
 )
 
 func main() {
-	// Writing to a pipe whose reader has gone shall fail, not end the process
-	// before it has cleaned up.
+	// Writing to a pipe whose reader is gone must fail, and not end the process before it has
+	// cleaned up.
 	signal.Ignore(syscall.SIGPIPE)
 	if len(os.Args) == 2 && os.Args[1] == workerArg {
 		os.Exit(runWorker(os.Stdin, os.Stdout))
@@ -60,14 +60,14 @@ func complain(stderr io.Writer, err error) int {
 	if wrong, ok := errors.AsType[usageError](err); ok {
 		code = exitUsage
 		if wrong.error == nil {
-			return code // the flag package has said it
+			return code // the flag package has printed the error
 		}
 	}
 	fmt.Fprintln(stderr, "seckill:", err)
 	return code
 }
 
-// demo runs both sales, reports, and says whether the guarded one was exact.
+// demo runs both sales and reports the results. exact says whether the guarded sale was exact.
 func demo(ctx context.Context, args []string, stdout io.Writer, stderr *os.File) (exact bool, err error) {
 	o, err := parseOptions(args, stderr)
 	if err != nil {

@@ -15,13 +15,13 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// longestLease is above the ttl of each directive of the shop.
+// longestLease is longer than the ttl of each directive of the shop.
 const longestLease = 5100 * time.Millisecond
 
-// masters are Redis servers that know nothing of each other.
+// masters are Redis servers that do not replicate each other.
 type masters []*master
 
-// master is a Redis inside this process, which is up since a moment that it tells.
+// master is a Redis inside this process that reports since when it is up.
 type master struct {
 	*miniredis.Miniredis
 	life atomic.Pointer[life]
@@ -32,8 +32,8 @@ type life struct {
 	began time.Time
 }
 
-// embedMasters starts n of them. None of them had a lock before, so they say that they
-// have been up for long.
+// embedMasters starts n masters. None of them had a lock before, so they report that they have been
+// up for long.
 func embedMasters(n int) (started masters, err error) {
 	for i := range n {
 		m := &master{Miniredis: miniredis.NewMiniRedis()}
@@ -63,7 +63,7 @@ func (ms masters) addresses() string {
 	return strings.Join(all, ",")
 }
 
-// openMasters connects to the masters at addresses that are separated by commas.
+// openMasters connects to the masters at addresses, which are separated by commas.
 func openMasters(addresses string) (names []string, members []driver.Backend, closeClients func() error, err error) {
 	redis.SetLogger(silentRedis{})
 	names = strings.Split(addresses, ",")
@@ -86,7 +86,7 @@ func openMasters(addresses string) (names []string, members []driver.Backend, cl
 	}, nil
 }
 
-// live has m answer INFO server, which miniredis does not know.
+// live makes m answer INFO server, which miniredis does not support.
 func (m *master) live(began time.Time) {
 	m.life.Store(&life{runID: fmt.Sprintf("%s-%d", m.Addr(), began.UnixNano()), began: began})
 	m.Server().SetPreHook(func(c *miniserver.Peer, command string, args ...string) bool {

@@ -7,7 +7,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// memoryBackend keeps locks in the worker's own memory: there can be one worker.
+// memoryBackend keeps locks in the worker's own memory, so there can be only one worker.
 type memoryBackend struct{}
 
 func (memoryBackend) serve(context.Context, string) (*engine, error) {

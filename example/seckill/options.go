@@ -28,8 +28,8 @@ type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-// parseOptions reads the command line and the environment. What the flag
-// package has to say it writes to out itself.
+// parseOptions reads the command line and the environment. The flag package writes its messages to
+// out itself.
 func parseOptions(args []string, out io.Writer) (o options, err error) {
 	flags := flag.NewFlagSet("seckill", flag.ContinueOnError)
 	flags.SetOutput(out)
@@ -73,7 +73,7 @@ func parseOptions(args []string, out io.Writer) (o options, err error) {
 	return o, err
 }
 
-// check says what can't be sold.
+// check returns an error if the plan is impossible.
 func (p plan) check() error {
 	switch _, err := p.pageOf(1); {
 	case err != nil:

@@ -7,10 +7,11 @@ import (
 	"strconv"
 )
 
-// pagePath is where the page of a worker's locks is.
+// pagePath is the path of the page of a worker's locks.
 const pagePath = "/debug/locks/"
 
-// pageOf returns where a worker serves the page of its locks, or "" if it serves none.
+// pageOf returns the address at which a worker serves the page of its locks, or "" if it serves
+// none.
 func (p plan) pageOf(worker int) (string, error) {
 	if p.page == "" {
 		return "", nil
@@ -29,7 +30,7 @@ func (p plan) pageOf(worker int) (string, error) {
 	return net.JoinHostPort(host, strconv.Itoa(port)), nil
 }
 
-// tellPages prints where the workers' pages are.
+// tellPages prints the addresses of the workers' pages.
 func (s *sale) tellPages(show *progress) {
 	for _, p := range s.workers {
 		p.mu.Lock()

@@ -35,18 +35,18 @@ type process struct {
 type call struct {
 	id      int64
 	holding chan struct{} // closed when the worker says so
-	answer  chan reply    // receives one reply, "abandoned" if the worker dies
+	answer  chan reply    // receives one reply; "abandoned" if the worker dies
 }
 
-// startProcess starts this program once more, as a worker. It must be called
-// from the main goroutine; see ownGroup.
+// startProcess starts this program once more, as a worker. It must be called from the main
+// goroutine; see ownGroup.
 func startProcess(number int, a assignment) (*process, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("start worker %d: find this program's own file: %w", number, err)
 	}
 	cmd := exec.Command(program, workerArg)
-	cmd.Stderr = os.Stderr // a panic's trace; all else comes as a reply
+	cmd.Stderr = os.Stderr // for the trace of a panic; everything else comes as a reply
 	cmd.SysProcAttr = ownGroup()
 	in, errIn := cmd.StdinPipe()
 	out, errOut := cmd.StdoutPipe()
@@ -66,7 +66,7 @@ func startProcess(number int, a assignment) (*process, error) {
 		gone:   make(chan struct{}),
 	}
 	go p.listen(out)
-	// Whether it read this shows in ready or gone.
+	// ready or gone shows whether the worker has read this.
 	_ = p.say.Encode(a)
 	return p, nil
 }
@@ -76,7 +76,7 @@ func (p *process) String() string {
 	return fmt.Sprintf("worker %d (pid %d)", p.number, p.cmd.Process.Pid)
 }
 
-// listen reads what the worker says until it has ended.
+// listen reads the worker's replies until the worker has ended.
 func (p *process) listen(out io.Reader) {
 	in := json.NewDecoder(out)
 	for {
@@ -114,7 +114,7 @@ func (p *process) hear(r reply) {
 	}
 }
 
-// awaitReady returns when the worker takes clicks, or can't.
+// awaitReady returns when the worker accepts clicks, or when it can't.
 func (p *process) awaitReady(ctx context.Context) error {
 	select {
 	case <-p.ready:
@@ -126,7 +126,7 @@ func (p *process) awaitReady(ctx context.Context) error {
 	}
 }
 
-// failure says why the worker is gone.
+// failure says why the worker has ended.
 func (p *process) failure() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -140,7 +140,7 @@ func (p *process) failure() error {
 	}
 }
 
-// click lets the user click at this worker.
+// click makes the user click at this worker.
 func (p *process) click(userID int64, by order.Payment) *call {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -153,12 +153,12 @@ func (p *process) click(userID int64, by order.Payment) *call {
 	default:
 	}
 	p.calls[c.id] = c
-	// If the worker can't hear it any more, listen answers in its place.
+	// If the worker has died, listen answers in its place.
 	_ = p.say.Encode(request{Op: opClick, ID: c.id, User: userID, By: by})
 	return c
 }
 
-// transferArrived tells the worker that the user's money is there.
+// transferArrived tells the worker that the user's money has arrived.
 func (p *process) transferArrived(userID int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -180,7 +180,7 @@ func (p *process) end() {
 	select {
 	case <-p.gone:
 	case <-timer.C:
-		_ = p.cmd.Process.Kill() // also ends one that is stopped
+		_ = p.cmd.Process.Kill() // this also ends a worker that is stopped
 		<-p.gone
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// progress writes the progress of the demo to stderr: on a terminal in one line that
-// is rewritten, elsewhere in a new line now and then.
+// progress writes the progress of the demo to stderr: on a terminal in one line that is rewritten,
+// elsewhere in a new line from time to time.
 type progress struct {
 	mu   sync.Mutex
 	out  io.Writer

@@ -15,8 +15,8 @@ type quorumBackend struct{}
 
 const (
 	embeddedMasters = 5
-	// memberPatience is for machines on which all masters and all workers share two cores. A
-	// master that was killed refuses at once.
+	// memberPatience is long enough for machines on which all masters and all workers share two
+	// cores. A master that was killed refuses at once.
 	memberPatience = 3 * time.Second
 )
 

@@ -31,7 +31,7 @@ func (b redisBackend) serve(ctx context.Context, address string) (*engine, error
 	}
 	options.MaxRetries = -1
 	client := redis.NewClient(options)
-	defer client.Close() //nolint:errcheck // it was used for one ping only
+	defer client.Close() //nolint:errcheck // it was used only for one ping
 	ctx, cancel := context.WithTimeout(ctx, redisPatience)
 	defer cancel()
 	if err := client.Ping(ctx).Err(); err != nil {
@@ -49,8 +49,8 @@ func (b redisBackend) serve(ctx context.Context, address string) (*engine, error
 // embed starts a Redis inside this process, on loopback.
 func (redisBackend) embed() (*engine, error) {
 	server := miniredis.NewMiniRedis()
-	// By default its keys live until the test says otherwise. Here leases must
-	// end by the clock, as a real server ends them.
+	// By default its keys last until the test says otherwise. Here leases must end by the clock, as
+	// on a real server.
 	server.ClockTTL(true)
 	if err := server.StartAddr("127.0.0.1:0"); err != nil {
 		return nil, fmt.Errorf("start the embedded Redis: %w", err)
@@ -74,7 +74,7 @@ func (redisBackend) open(address string) (driver.Backend, func() error, error) {
 	return redislock.New(client), client.Close, nil
 }
 
-// redisOptions understands "host:port" and "redis://:password@host:port/db".
+// redisOptions accepts "host:port" and "redis://:password@host:port/db".
 func redisOptions(address string) (*redis.Options, error) {
 	if strings.Contains(address, "://") {
 		options, err := redis.ParseURL(address)
@@ -96,8 +96,8 @@ func mendRedis(err error) string {
 	return "Start one there, or leave out -redis (and unset REDIS_ADDR): the demo then brings its own."
 }
 
-// silentRedis drops what the client library would print on stderr by itself:
-// whatever matters comes back as an error.
+// silentRedis drops messages that the client library would print on stderr itself, because all that
+// matters is also returned as an error.
 type silentRedis struct{}
 
 func (silentRedis) Printf(context.Context, string, ...any) {}

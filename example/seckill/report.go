@@ -18,9 +18,9 @@ type report struct {
 	Unguarded result   `json:"unguarded"`
 	Guarded   result   `json:"guarded"`
 	Kill      *faults  `json:"kill,omitempty"` // what was done during the guarded sale
-	Problems  []string `json:"problems"`       // of the guarded sale
+	Problems  []string `json:"problems"`       // the problems of the guarded sale
 
-	engine string // the backend in words
+	engine string // the name of the backend for people
 }
 
 func newReport(p plan, on *engine, unguarded, guarded result) report {

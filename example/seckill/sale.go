@@ -26,13 +26,13 @@ const buyersPerWorker = 4
 type plan struct {
 	processes, buyers, stock int
 	page                     string // where worker 1 serves the page of its locks, or empty
-	kill                     bool   // take out two workers during the guarded sale
+	kill                     bool   // kill and stop workers during the guarded sale
 }
 
 // atOnce returns how many buyers are in the shop at the same time.
 func (p plan) atOnce() int { return p.processes * buyersPerWorker }
 
-// clicksOf says how often a user clicks: every other one is impatient.
+// clicksOf returns how often a user clicks: every other user is impatient.
 func (p plan) clicksOf(userID int64) int {
 	if userID%2 == 0 && !(p.kill && userID <= reservedUsers) {
 		return 2
@@ -60,13 +60,13 @@ type sale struct {
 	doors   chan struct{} // closed when buyers may enter
 	rush    chan struct{} // closed when all further buyers may enter
 
-	switching atomic.Bool // the engine was killed, and another is to take over
+	switching atomic.Bool // the engine was killed, and another one is about to take over
 
 	mu   sync.Mutex
-	away map[*process]bool // takes no clicks
+	away map[*process]bool // workers that get no clicks
 }
 
-// runSale runs one sale from an empty shop to the books' totals. It starts
+// runSale runs one sale, from the start of the workers to the totals in the database. It starts
 // processes, so it must be called from the main goroutine.
 func runSale(ctx context.Context, p plan, guarded bool, on *engine, folder string, show *progress) (r result, err error) {
 	s := &sale{plan: p, guarded: guarded, on: on, away: map[*process]bool{},
@@ -142,8 +142,7 @@ func (s *sale) dismiss() {
 	ending.Wait()
 }
 
-// open lets the buyers in and returns when the last one has left. The first
-// thing that goes wrong ends it.
+// open lets the buyers in, and returns when the last one has left. The first failure ends it.
 func (s *sale) open(ctx context.Context, show *progress) (*faults, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -174,7 +173,7 @@ func (s *sale) open(ctx context.Context, show *progress) (*faults, error) {
 	return happened, context.Cause(ctx)
 }
 
-// serveBuyers lets in one buyer after another.
+// serveBuyers serves one buyer after another.
 func (s *sale) serveBuyers(ctx context.Context) error {
 	for gate := s.doors; ; gate = s.rush {
 		select {
@@ -192,7 +191,7 @@ func (s *sale) serveBuyers(ctx context.Context) error {
 	}
 }
 
-// buy lets a user click, an impatient one at two workers at once.
+// buy makes a user click; an impatient user clicks at two workers at once.
 func (s *sale) buy(ctx context.Context, user int64) error {
 	errs := make([]error, s.clicksOf(user))
 	var clicks sync.WaitGroup
@@ -203,9 +202,9 @@ func (s *sale) buy(ctx context.Context, user int64) error {
 	return errors.Join(errs...)
 }
 
-// click is one click of a user, at the worker whose turn it is. When that dies
-// or loses the lock, nobody knows whether there is an order; so the buyer
-// clicks again, which one order per user makes safe.
+// click is one click of a user, at the worker whose turn it is. If that worker dies or loses the
+// lock, nobody knows whether there is an order. So the buyer clicks again, which is safe because
+// each user gets only one order.
 func (s *sale) click(ctx context.Context, user int64, turn int) error {
 	began := time.Now()
 	for range persistence {
@@ -241,7 +240,7 @@ func (s *sale) click(ctx context.Context, user int64, turn int) error {
 const downPause = 500 * time.Millisecond
 
 // switchedSoon reports, after a pause, whether the answer r says that the engine is down while
-// another is about to take over: then the buyer clicks again.
+// another one is about to take over. In that case the buyer clicks again.
 func (s *sale) switchedSoon(ctx context.Context, r reply) bool {
 	if !r.Down || !s.switching.Load() {
 		return false

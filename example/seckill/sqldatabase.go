@@ -44,8 +44,8 @@ var (
 	}
 )
 
-// serve takes HOST:PORT of a server that lets anyone in, or a data source name for
-// the driver. For SQLite it takes a file, or nothing.
+// serve accepts HOST:PORT of a server without passwords, or a data source name for the driver. For
+// SQLite it accepts a file, or nothing.
 func (b sqlBackend) serve(ctx context.Context, address string) (on *engine, err error) {
 	remove := func() {}
 	label := b.title
@@ -55,7 +55,7 @@ func (b sqlBackend) serve(ctx context.Context, address string) (on *engine, err 
 		if err != nil {
 			return nil, fmt.Errorf("make a folder for the locks: %w", err)
 		}
-		remove = func() { os.RemoveAll(folder) } //nolint:errcheck // nobody is left to tell
+		remove = func() { os.RemoveAll(folder) } //nolint:errcheck // nobody is left who could read an error
 		address = b.source(filepath.Join(folder, "locks.db"))
 		label += " in a file of its own"
 	case b.driver == "sqlite":
@@ -81,7 +81,7 @@ func (b sqlBackend) serve(ctx context.Context, address string) (on *engine, err 
 	return &engine{name: b.name, label: label, backend: b.name, address: address, shutdown: remove}, nil
 }
 
-// prepare makes the table, and on MySQL the database of the demo.
+// prepare creates the table, and on MySQL the database of the demo.
 func (b sqlBackend) prepare(ctx context.Context, source string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, enginePatience)
 	defer cancel()

@@ -10,7 +10,7 @@ import (
 	"github.com/lockgen/lockgen/example/seckill/order"
 )
 
-// tally counts what the buyers were told.
+// tally counts the answers to the buyers.
 type tally struct {
 	mu        sync.Mutex
 	began     time.Time
@@ -52,8 +52,8 @@ func (t *tally) soFar() (answered, sold int) {
 	return len(t.waits), t.outcomes[placed]
 }
 
-// result is one sale in numbers. Sold, Oversold, Duplicates and Left are from the
-// books; the others are what the buyers saw.
+// result has the numbers of one sale. Sold, Oversold, Duplicates and Left are from the database;
+// the others are from the answers to the buyers.
 type result struct {
 	Sold         int     `json:"sold"`
 	Oversold     int     `json:"oversold"`   // orders beyond the stock
@@ -61,16 +61,16 @@ type result struct {
 	Rejected     int     `json:"rejected"`   // clicks that were refused: sold out, or ordered already
 	SoldOut      int     `json:"sold_out"`
 	Repeated     int     `json:"ordered_already"`
-	Left         int     `json:"left"` // stock after the sale, as the voucher says
+	Left         int     `json:"left"` // the stock after the sale, according to the voucher
 	ClickedAgain int     `json:"clicked_again"`
 	OrdersPerS   float64 `json:"orders_per_s"` // until the last order
-	WaitP50      float64 `json:"wait_p50_ms"`  // of a buyer, from click to answer
+	WaitP50      float64 `json:"wait_p50_ms"`  // of a buyer, from the click to the answer
 	WaitP99      float64 `json:"wait_p99_ms"`
 	Seconds      float64 `json:"seconds"`
-	Faults       *faults `json:"-"` // reported beside both sales
+	Faults       *faults `json:"-"` // reported separately from the sales
 }
 
-// result combines the books with what the buyers saw.
+// result combines the totals in the database with the answers to the buyers.
 func (t *tally) result(books order.Totals) result {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -111,7 +111,7 @@ func rounded(x float64, decimals int) float64 {
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// problems lists what is wrong with a guarded sale.
+// problems lists the mistakes of a guarded sale.
 func (r result) problems(p plan) (wrong []string) {
 	add := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	want := min(p.stock, p.buyers)

@@ -29,7 +29,7 @@ type orders interface {
 	PlaceOrder(ctx context.Context, voucherID, userID int64, by order.Payment) (orderID int64, err error)
 }
 
-// worker is one process of the order service. It lives as long as its stdin.
+// worker is one process of the order service. It runs until its stdin ends.
 type worker struct {
 	assignment
 	service orders
@@ -42,7 +42,7 @@ type worker struct {
 	transfers map[int64]transfer // by user
 }
 
-// transfer is money on its way for one click.
+// transfer is a payment by transfer that has not arrived yet, for one click.
 type transfer struct {
 	click   int64
 	arrived chan struct{}
@@ -50,8 +50,8 @@ type transfer struct {
 
 // runWorker serves requests until stdin ends, and returns the exit code.
 func runWorker(stdin io.Reader, stdout io.Writer) int {
-	// Should the front desk die while this process is stopped, some systems
-	// send SIGHUP with the SIGCONT that wakes it. It wakes to clean up.
+	// If the front desk dies while this process is stopped, some systems send SIGHUP together with
+	// the SIGCONT that wakes it. It must wake to clean up.
 	signal.Ignore(syscall.SIGHUP)
 	in := json.NewDecoder(stdin)
 	w := &worker{out: json.NewEncoder(stdout), transfers: map[int64]transfer{}}
@@ -61,7 +61,7 @@ func runWorker(stdin io.Reader, stdout io.Writer) int {
 	}
 	orphaned, err := w.serve(in)
 	if orphaned {
-		os.RemoveAll(w.Folder) //nolint:errcheck // nobody is left to tell
+		os.RemoveAll(w.Folder) //nolint:errcheck // nobody is left who could read an error
 		return exitWrong
 	}
 	if err != nil {
@@ -95,7 +95,7 @@ func (w *worker) serve(in *json.Decoder) (orphaned bool, err error) {
 	w.say(reply{Op: opReady, Page: page})
 	var clicks sync.WaitGroup
 	defer clicks.Wait()
-	defer cancel() // before the Wait: whoever still waits for a lock gives up
+	defer cancel() // before the Wait, so that calls that still wait for a lock give up
 	for {
 		var r request
 		if err := in.Decode(&r); err != nil {
@@ -112,7 +112,7 @@ func (w *worker) serve(in *json.Decoder) (orphaned bool, err error) {
 	}
 }
 
-// openService builds the service as the assignment says, with or without locks.
+// openService builds the service according to the assignment, with or without locks.
 func (w *worker) openService(store *order.Store) (closeLocks func() error, err error) {
 	if !w.Guarded {
 		w.service = order.NewUnguarded(store, w) //lockcheck:ignore bypass the sale without locks, for comparison
@@ -167,7 +167,7 @@ func outcome(err error) string {
 	switch {
 	case err == nil:
 		return placed
-	case errors.Is(err, lock.ErrLost): // its other errors come from code that ran without the lock
+	case errors.Is(err, lock.ErrLost): // other errors come from code that ran without the lock
 		return failed
 	case errors.Is(err, order.ErrSoldOut):
 		return soldOut
@@ -178,9 +178,9 @@ func outcome(err error) string {
 	}
 }
 
-// Pay makes worker the bank of its service. A card takes 1 to 3 ms. A transfer
-// takes until the front desk says that it has arrived, come what may: money on
-// its way does not stop because somebody lost a lock.
+// Pay makes worker the bank of its service. A card payment takes 1 to 3 ms. A transfer takes until
+// the front desk says that it has arrived, whatever happens: a transfer does not stop because a
+// lock was lost.
 func (w *worker) Pay(ctx context.Context, _, userID int64, by order.Payment) error {
 	if by == order.Transfer {
 		return w.awaitTransfer(userID)
@@ -224,6 +224,6 @@ func (w *worker) endTransfer(userID int64) {
 func (w *worker) say(r reply) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	// A front desk that is gone shows as the end of stdin as well.
+	// If the front desk has died, stdin ends as well.
 	_ = w.out.Encode(r)
 }

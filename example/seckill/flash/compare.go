@@ -12,22 +12,22 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// Result is how one sale went.
+// Result is the result of one sale.
 type Result struct {
 	Orders   int           // how many orders were sold
-	Took     time.Duration // the whole sale
+	Took     time.Duration // how long the whole sale took
 	P99      time.Duration // the time of a buyer from the call to the answer
-	Oversold int           // how many orders too many, or not as confirmed
+	Oversold int           // how many orders are too many, or differ from what was confirmed
 }
 
-// Rate returns the orders sold in a second.
+// Rate returns the orders sold per second.
 func (r Result) Rate() float64 { return float64(r.Orders) / r.Took.Seconds() }
 
-// Millisecond is, by the name of a driver, a statement that takes its database a millisecond.
+// Millisecond has, by the name of a driver, a statement that takes its database a millisecond.
 var Millisecond = map[string]string{"mysql": "DO SLEEP(0.001)", "pgx": "SELECT pg_sleep(0.001)"}
 
 // Compare runs two sales of the same length with the same number of buyers at once: with a
-// transaction for each buyer (alone), and with one for all that wait (merged).
+// transaction for each buyer (alone), and with one for all waiting buyers (merged).
 func Compare(ctx context.Context, shop *Shop, locker *lock.Locker, buyers int, d time.Duration) (alone, merged Result, err error) {
 	if err := shop.Migrate(ctx); err != nil {
 		return alone, merged, err
@@ -54,7 +54,7 @@ func sale(ctx context.Context, shop *Shop, buy func(ctx context.Context, item, b
 	begin := time.Now()
 	for range buyers {
 		all.Go(func() {
-			for stop := false; !stop; { // once at least, whenever the goroutine begins
+			for stop := false; !stop; { // at least once, whenever the goroutine begins
 				called := time.Now()
 				sold, failed := buy(ctx, item, number.Add(1))
 				mu.Lock()

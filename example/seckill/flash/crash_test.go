@@ -19,8 +19,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
 )
 
-// sellerEnv makes the test binary a process that sells: its driver, its source, the item, and
-// where it stops in its second batch.
+// sellerEnv makes the test binary a process that sells. Its value has the driver, the data source,
+// the item, and where the process stops in its second batch.
 const sellerEnv = "FLASH_SELLER"
 
 func TestMain(m *testing.M) {
@@ -35,8 +35,8 @@ const (
 	crashPieces = 100
 )
 
-// sell sells to the first buyer and then to all others. In its second batch it says how many orders there are in
-// the transaction, and hangs.
+// sell sells to the first buyer and then to all others. In its second batch it prints how many
+// orders there are in the transaction, and hangs.
 func sell(order []string) {
 	db, err := sql.Open(order[0], order[1])
 	if err != nil {
@@ -47,7 +47,7 @@ func sell(order []string) {
 		panic(err)
 	}
 	shop, batches, begun := NewShop(db), 0, make(chan struct{})
-	var come sync.WaitGroup // the others, who wait for a batch
+	var come sync.WaitGroup // the other buyers, who wait for a batch
 	come.Add(crashBuyers - 1)
 	shop.commit = func(tx *sql.Tx) error {
 		if batches++; batches == 1 {
@@ -73,7 +73,7 @@ func sell(order []string) {
 		all.Go(func() {
 			ctx := context.Background()
 			if buyer > 0 {
-				<-begun // the first one's batch is its own
+				<-begun // the first buyer has a batch of its own
 				ctx = &waitedFor{Context: ctx, begins: sync.OnceFunc(come.Done)}
 			}
 			_, _ = guarded.BuyOne(ctx, item, buyer)
@@ -83,8 +83,8 @@ func sell(order []string) {
 	panic("it did not stop")
 }
 
-// waitedFor is a context that tells when a call begins to wait for its end, which a merged
-// call does once it is in the queue.
+// waitedFor is a context that reports when a call begins to wait for its end. A merged call does so
+// once it is in the queue.
 type waitedFor struct {
 	context.Context
 	begins func()
@@ -96,8 +96,8 @@ func (w *waitedFor) Done() <-chan struct{} {
 	return w.Context.Done()
 }
 
-// A process is killed in the middle of a batch: of the batch all orders are in the database,
-// or none, and what is left is sold by another.
+// A process is killed in the middle of a batch. All orders of the batch are in the database, or
+// none, and another process sells the rest.
 func TestProcessKilledInABatch(t *testing.T) {
 	t.Parallel()
 	item := int64(10)
@@ -115,7 +115,7 @@ func killedInABatch(t *testing.T, driver string, of database, item int64, where 
 	require.NoError(t, shop.Migrate(t.Context()))
 	require.NoError(t, shop.Offer(t.Context(), item, crashPieces))
 	count := func() (orders, stock int) {
-		// For update: until the killed process's transaction is over.
+		// FOR UPDATE waits until the killed process's transaction is over.
 		tx, err := db.BeginTx(t.Context(), nil)
 		require.NoError(t, err)
 		defer func() { require.NoError(t, tx.Rollback()) }()
@@ -123,7 +123,7 @@ func killedInABatch(t *testing.T, driver string, of database, item int64, where 
 		require.NoError(t, tx.QueryRow(fmt.Sprintf("SELECT count(*) FROM flash_orders WHERE item = %d", item)).Scan(&orders))
 		return orders, stock
 	}
-	var barrier *sql.Tx // which the batch's orders can't pass, once its pieces are taken
+	var barrier *sql.Tx // the batch's orders can't pass it once its pieces are taken
 	if where == "inside" {
 		var err error
 		barrier, err = db.BeginTx(t.Context(), nil)
@@ -164,8 +164,8 @@ func killedInABatch(t *testing.T, driver string, of database, item int64, where 
 	require.Zero(t, stock)
 }
 
-// killSeller kills a process that sells where it stops, and returns how many orders it saw in
-// its transaction.
+// killSeller kills a selling process where it stops, and returns how many orders it saw in its
+// transaction.
 func killSeller(t *testing.T, driver, source string, item int64, where string, db *sql.DB) (orders int) {
 	exe, err := os.Executable()
 	require.NoError(t, err)
@@ -190,8 +190,8 @@ func killSeller(t *testing.T, driver, source string, item int64, where string, d
 	return orders
 }
 
-// waitUntilBlocked waits until one order of item is there, and another transaction has taken
-// pieces and has not ended for a while.
+// waitUntilBlocked waits until one order of item exists, and another transaction has taken pieces
+// and has not ended for a while.
 func waitUntilBlocked(t *testing.T, db *sql.DB, item int64) {
 	for orders := 0; orders == 0; time.Sleep(20 * time.Millisecond) {
 		text := fmt.Sprintf("SELECT count(*) FROM flash_orders WHERE item = %d", item)
@@ -201,7 +201,7 @@ func waitUntilBlocked(t *testing.T, db *sql.DB, item int64) {
 		var stock int
 		err := db.QueryRowContext(t.Context(), fmt.Sprintf("SELECT stock FROM flash_items WHERE item = %d FOR UPDATE NOWAIT", item)).Scan(&stock)
 		if err != nil {
-			blocked++ // PostgreSQL and MariaDB refuse what is locked
+			blocked++ // PostgreSQL and MariaDB refuse locked rows
 		} else {
 			blocked = 0
 		}

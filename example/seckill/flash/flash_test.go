@@ -20,10 +20,10 @@ import (
 	"github.com/lockgen/lockgen/runtime/backends/sqllock"
 )
 
-// database returns the source of a real one.
+// database returns the data source name of a real database.
 type database func(t testing.TB) string
 
-// databases are by the name of their driver.
+// databases are the databases by the name of their driver.
 var databases = map[string]database{
 	"mysql": func(t testing.TB) string { return "root@tcp(" + testserver.MySQL(t) + ")/flash_test" },
 	"pgx": func(t testing.TB) string {
@@ -53,7 +53,7 @@ func each(t *testing.T, run func(t *testing.T, db *sql.DB)) {
 	}
 }
 
-// All that was confirmed is in the database, and nothing else, with and without merge.
+// Every confirmed order is in the database, and no other, with and without merge.
 func TestSalesAreExact(t *testing.T) {
 	each(t, func(t *testing.T, db *sql.DB) {
 		locker := lock.New(memlock.New(), nil)
@@ -65,14 +65,14 @@ func TestSalesAreExact(t *testing.T) {
 			require.Positive(t, r.Orders)
 			require.Zero(t, r.Oversold)
 		}
-		alone, merged, err = Compare(t.Context(), NewShop(db), locker, 8, 0) // over before anybody has begun
+		alone, merged, err = Compare(t.Context(), NewShop(db), locker, 8, 0) // the time is over before any buyer has begun
 		require.NoError(t, err)
 		require.Equal(t, []int{8, 8}, []int{alone.Orders, merged.Orders})
 	})
 }
 
-// Of a batch whose transaction fails nobody has bought, and each buyer hears of it; when
-// the pieces are gone, nobody else buys.
+// If the transaction of a batch fails, no buyer of the batch has bought, and each of them gets the
+// error. When the pieces are sold out, nobody else buys.
 func TestBatchIsAllOrNone(t *testing.T) {
 	each(t, func(t *testing.T, db *sql.DB) {
 		locker := lock.New(memlock.New(), nil)
@@ -111,10 +111,9 @@ func TestBatchIsAllOrNone(t *testing.T) {
 	})
 }
 
-// BenchmarkMerge is 64 buyers of one item, each in a transaction of its own, or up to 64 in
-// one; the locks are in the database too. Under "millisecond" a statement takes the database
-// 1 ms in each transaction, and under "durable" nothing does but a disk that each commit
-// waits for.
+// BenchmarkMerge has 64 buyers of one item, each in a transaction of its own, or up to 64 in one.
+// The locks are in the database too. In "millisecond" a statement takes the database 1 ms in each
+// transaction. In "durable" there is no such statement, but each commit waits for the disk.
 func BenchmarkMerge(b *testing.B) {
 	for driver, of := range databases {
 		b.Run(driver+"/millisecond", func(b *testing.B) { benchmarkMerge(b, of, Millisecond[driver]) })

@@ -14,22 +14,22 @@ import (
 
 //go:generate go tool lockgen
 
-// Shop sells what is in its database. Its methods may be called from any number of
-// goroutines, under their locks.
+// Shop sells the items in its database. Its methods may be called from any number of goroutines,
+// under their locks.
 type Shop struct {
-	// Also is a further statement in each transaction, unless it is empty. With
-	// "SELECT pg_sleep(0.001)" a transaction takes a millisecond, even in a database on this
-	// machine that waits for no disk.
+	// Also is another statement in each transaction, unless it is empty. With "SELECT
+	// pg_sleep(0.001)" a transaction takes a millisecond, even in a database on this machine that
+	// waits for no disk.
 	Also string
 
 	db     *sql.DB
-	commit func(*sql.Tx) error // tx.Commit, but in tests
+	commit func(*sql.Tx) error // tx.Commit, except in tests
 }
 
 // NewShop returns a Shop on db, which Migrate has prepared.
 func NewShop(db *sql.DB) *Shop { return &Shop{db: db, commit: (*sql.Tx).Commit} }
 
-// Migrate makes the tables unless they exist.
+// Migrate creates the tables unless they exist.
 func (s *Shop) Migrate(ctx context.Context) error {
 	for _, ddl := range []string{
 		"CREATE TABLE IF NOT EXISTS flash_items (item BIGINT PRIMARY KEY, stock BIGINT NOT NULL, token BIGINT NOT NULL)",
@@ -79,7 +79,7 @@ func (s *Shop) sell(ctx context.Context, item int64, buyers []int64) (sold []boo
 	if err != nil {
 		return nil, err
 	}
-	defer tx.Rollback() //nolint:errcheck // of no use after a commit
+	defer tx.Rollback() //nolint:errcheck // it does nothing after a commit
 	var stock int64
 	if err := tx.QueryRowContext(ctx, fmt.Sprintf("SELECT stock FROM flash_items WHERE item = %d", item)).Scan(&stock); err != nil {
 		return nil, fmt.Errorf("item %d: %w", item, err)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The test binary is the program when a test starts it as a worker.
+// A test starts the test binary as a worker.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 5 && os.Args[1] == workerArg {
 		main()
@@ -21,7 +21,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Each lock by hand fails by the fault that articles warn of, and lockgen by none.
+// Each lock by hand fails because of the fault that articles warn of, and lockgen's lock because of
+// none.
 func TestLesson(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()

@@ -43,7 +43,7 @@ func noLock(w *worker) func(context.Context, section) error {
 // retry is how long the locks by hand wait before they try again.
 const retry = 3 * time.Millisecond
 
-// byHand waits until take has the lock, runs the section and gives the lock back.
+// byHand waits until take has the lock, runs the section and frees the lock.
 func byHand(take func(context.Context) (bool, error), free func(context.Context) error, w *worker) func(context.Context, section) error {
 	return func(ctx context.Context, s section) error {
 		for {

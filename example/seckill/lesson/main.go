@@ -1,8 +1,8 @@
 //go:build unix
 
-// Command lesson sells the same voucher with several locks under the same faults, and prints a
-// row for each. The locks are those that articles on the subject build step by step, and that of
-// lockgen. Workers are processes. A fault kills one of them, or stops it as a long pause would.
+// Command lesson sells the same voucher with several locks under the same faults, and prints a row
+// for each lock. The locks are those that articles on the subject build step by step, and that of
+// lockgen. Workers are processes. A fault kills one of them, or stops it like a long pause.
 package main
 
 import (

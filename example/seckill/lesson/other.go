@@ -1,6 +1,6 @@
 //go:build !unix
 
-// Command lesson needs a system that can stop a process and let it go on.
+// Command lesson needs a system that can stop a process and let it continue.
 package main
 
 import (

@@ -18,23 +18,24 @@ import (
 )
 
 const (
-	stock   = 900 // enough for what a fast machine sells while a process is stopped
+	stock   = 900 // more than a fast machine sells while a process is stopped
 	workers = 6
-	pause   = 3 * ttl // of a process that is stopped
-	before  = 20      // pieces sold between two faults
-	patient = 8 * ttl // without a sale, the lock is stuck
+	pause   = 3 * ttl // how long a process is stopped
+	before  = 20      // pieces that are sold between two faults
+	patient = 8 * ttl // without a sale for this time, the lock is stuck
 
-	// longestRest is what one rest counts at most, here and at the server, which is this process
-	// too: while a busy machine does not let it run nobody sells, and no lease ends.
+	// longestRest is the most for which one rest counts, here and at the server, which is in this
+	// process too. While a busy machine does not let the process run, nobody sells and no lease
+	// ends.
 	longestRest = 50 * time.Millisecond
 )
 
 // fault is what the parent does to one process.
 type fault struct {
-	point  string // at which it strikes
+	point  string // the point at which it strikes
 	words  string
 	strike func(*os.Process) error
-	then   func(*os.Process) error // after pause; nil: it is gone
+	then   func(*os.Process) error // what follows after pause; nil if the process is dead
 }
 
 func signalled(s syscall.Signal) func(*os.Process) error {
@@ -52,17 +53,17 @@ var (
 	}
 )
 
-// result is what came of a sale.
+// result is the result of a sale.
 type result struct {
 	sold       int
-	oversold   int // beyond the stock
-	duplicates int // of a piece that was sold before
+	oversold   int // pieces sold beyond the stock
+	duplicates int // pieces that were sold a second time
 	struck     []struck
-	longest    time.Duration // without a sale
+	longest    time.Duration // the longest time without a sale
 	forever    bool          // the lock has no expiry and no living owner
 }
 
-// struck is what one fault did.
+// struck is the effect of one fault.
 type struck struct {
 	words      string
 	duplicates int
@@ -79,7 +80,7 @@ func (r *result) stuckFor() string {
 	return fmt.Sprintf("%.1f s", r.longest.Seconds())
 }
 
-// words tells what the faults did.
+// words describes the effects of the faults.
 func (r *result) words() (words []string) {
 	for _, s := range r.struck {
 		switch {
@@ -95,20 +96,20 @@ func (r *result) words() (words []string) {
 	return words
 }
 
-// sale is one lock's, on a Redis of its own.
+// sale is the sale with one lock, on its own Redis.
 type sale struct {
 	client    *redis.Client
-	points    string // that the lock has
+	points    string // the points that the lock has
 	processes []*exec.Cmd
 	result    result
 	rested    time.Time     // when the last rest was over
-	clock     time.Duration // all rests together
-	lastSale  time.Duration // by clock
+	clock     time.Duration // the sum of all rests
+	lastSale  time.Duration // the time of the last sale, by clock
 	lastSold  int
-	lowest    int // stock that was seen
+	lowest    int // the lowest stock so far
 }
 
-// sell runs the sale under the lock of that name.
+// sell runs the sale with the lock of that name.
 func sell(ctx context.Context, name, points string) (_ *result, err error) {
 	server := miniredis.NewMiniRedis()
 	if err := server.StartAddr("127.0.0.1:0"); err != nil {
@@ -138,8 +139,8 @@ func sell(ctx context.Context, name, points string) (_ *result, err error) {
 	return &s.result, nil
 }
 
-// tick has keys expire between commands: with its own clock the server would let them expire
-// in the middle of a script, too, which no Redis does.
+// tick makes keys expire between commands. With its own clock the server would also let them expire
+// in the middle of a script, which no Redis does.
 func tick(ctx context.Context, server *miniredis.Miniredis) {
 	last := time.Now()
 	for ctx.Err() == nil {
@@ -157,7 +158,7 @@ func (s *sale) end() {
 	}
 }
 
-// run lets the faults strike one after the other, and then sells what is left.
+// run lets the faults strike one after the other, and then sells the rest of the stock.
 func (s *sale) run(ctx context.Context) error {
 	s.rested, s.lowest = time.Now(), stock
 	words := "no fault"
@@ -182,7 +183,7 @@ func (s *sale) run(ctx context.Context) error {
 		}
 		if goal == 0 && !stuck {
 			for _, p := range s.processes {
-				_ = p.Wait() // until it has noted what it sold; the killed ones are gone already
+				_ = p.Wait() // until it has noted what it sold; killed workers have ended already
 			}
 		}
 		if s.note(ctx, words, stuck); stuck {
@@ -192,7 +193,7 @@ func (s *sale) run(ctx context.Context) error {
 	return nil
 }
 
-// inject strikes the first worker that comes to the fault's point.
+// inject lets the fault strike the first worker that reaches the fault's point.
 func (s *sale) inject(ctx context.Context, f fault) (err error) {
 	if err := s.client.Set(ctx, "strike", f.point, 0).Err(); err != nil {
 		return err
@@ -217,7 +218,7 @@ func (s *sale) inject(ctx context.Context, f fault) (err error) {
 	if err := f.then(p); err != nil {
 		return err
 	}
-	if _, err := s.await(ctx, "over"); err != nil { // what it does late belongs to this fault
+	if _, err := s.await(ctx, "over"); err != nil { // what the worker does late belongs to this fault
 		return fmt.Errorf("%s, a worker did not go on: %w", f.words, err)
 	}
 	return s.client.Del(ctx, "over").Err()
@@ -239,7 +240,7 @@ func (s *sale) await(ctx context.Context, name string) (number int, err error) {
 	}
 }
 
-// rest waits a little, and looks for sales.
+// rest waits a little, and then looks for sales.
 func (s *sale) rest(ctx context.Context) error {
 	select {
 	case <-time.After(5 * time.Millisecond):
@@ -262,8 +263,8 @@ func (s *sale) rest(ctx context.Context) error {
 	return nil
 }
 
-// until waits until the stock has fallen to goal, or the lock is stuck. A late write makes the stock
-// rise: what is sold twice then is sold before the goal is reached.
+// until waits until the stock has fallen to goal, or the lock is stuck. A late write makes the
+// stock rise; then pieces are sold twice before the goal is reached.
 func (s *sale) until(ctx context.Context, goal int) (stuck bool, err error) {
 	for {
 		if err := s.rest(ctx); err != nil {
@@ -285,7 +286,7 @@ func (s *sale) until(ctx context.Context, goal int) (stuck bool, err error) {
 	}
 }
 
-// note counts what was sold twice since the last note.
+// note counts the pieces that were sold twice since the last note.
 func (s *sale) note(ctx context.Context, words string, stuck bool) {
 	r := &s.result
 	pieces := s.client.LRange(ctx, "pieces", 0, -1).Val()

@@ -16,15 +16,15 @@ import (
 // workerArg as the first argument makes this program a worker.
 const workerArg = "worker-of-the-lesson"
 
-// worker is one process of the shop. Its stock is in Redis too: "stock" is how many pieces are
+// worker is one process of the shop. Its stock is also in Redis: "stock" is how many pieces are
 // left, and "pieces" lists the numbers of those that were sold.
 type worker struct {
 	client *redis.Client
 	id     string
-	struck bool // by a fault, in the sale that is under way
+	struck bool // a fault has struck it in the present sale
 }
 
-// work sells until nothing is left, or until the parent is gone.
+// work sells until nothing is left, or until the parent has ended.
 func work(name, addr string, number int) error {
 	client := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1})
 	defer client.Close()
@@ -38,7 +38,7 @@ func work(name, addr string, number int) error {
 	if run == nil {
 		return fmt.Errorf("no lock is named %q", name)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // should the parent be gone
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // if the parent has ended
 	defer cancel()
 	if err := client.Incr(ctx, "ready").Err(); err != nil {
 		return err
@@ -82,13 +82,13 @@ func (w *worker) sell(write func(left int) error) error {
 	return w.client.RPush(ctx, "pieces", left).Err()
 }
 
-// write returns what a lock that has no token can do.
+// write is how a lock without a token writes.
 func (w *worker) write(left int) error {
 	return w.client.Set(context.Background(), "stock", left, 0).Err()
 }
 
-// at returns a point at which a fault may strike: if the parent has asked for one here, the worker
-// reports itself and waits until the parent lets it go on.
+// at is a point at which a fault may strike. If the parent has asked for a fault here, the worker
+// reports itself and waits until the parent lets it continue.
 func (w *worker) at(point string) {
 	ctx := context.Background()
 	if struck, err := take.Run(ctx, w.client, []string{"strike", "struck"}, point, w.id).Int(); err != nil || struck == 0 {
@@ -100,7 +100,7 @@ func (w *worker) at(point string) {
 	w.struck = true
 }
 
-// take gives the fault at a point to the first worker that comes there.
+// take gives the fault at a point to the first worker that reaches the point.
 var take = redis.NewScript(`
 if redis.call('get', KEYS[1]) ~= ARGV[1] then return 0 end
 redis.call('del', KEYS[1])

@@ -7,13 +7,12 @@ import (
 	"fmt"
 )
 
-// ErrFenced says that the database has seen a newer holder of the lock, and
-// refused what an older one still wanted to write.
+// ErrFenced says that the database has seen a newer holder of the lock, and refused the write of an
+// older one.
 var ErrFenced = errors.New("refused by the fence")
 
-// Fence is a hold of a lock as the database sees it: tokens rise with every
-// hold of a key, so an older holder is known by its lower token. The zero token
-// is an open fence: it lets everything pass.
+// Fence is a hold of a lock as the database sees it. Tokens rise with every hold of a key, so a
+// lower token shows an older holder. With the zero token the fence is open: it refuses nothing.
 type Fence struct {
 	Key   string
 	Token uint64
@@ -21,11 +20,11 @@ type Fence struct {
 
 func (f Fence) open() bool { return f.Token == 0 }
 
-// raise notes the token as the highest of its key, or returns ErrFenced if a
-// higher one is known. Tokens of all engines fit into 63 bits.
+// raise records the token as the highest of its key, or returns ErrFenced if a higher one is known.
+// Tokens of all engines fit into 63 bits.
 //
-// A row per key stays behind. A shop that runs for years would delete those of
-// sales that are over, together with the sale.
+// The row of each key stays in the table. A shop that runs for years would delete the rows of ended
+// sales together with the sales.
 func (f Fence) raise(ctx context.Context, tx *sql.Tx) error {
 	if f.open() {
 		return nil

@@ -18,10 +18,10 @@ import (
 
 const voucher = 42
 
-// bank takes a moment for a card; a transfer takes until the test lets it pass.
+// bank takes a moment for a card payment. A transfer takes until the test lets it arrive.
 type bank struct {
 	paid     atomic.Int64
-	waiting  chan struct{} // receives when a transfer has begun
+	waiting  chan struct{} // receives a value when a transfer has begun
 	transfer chan struct{} // closed when transfers arrive
 }
 
@@ -60,7 +60,7 @@ type placer interface {
 	PlaceOrder(ctx context.Context, voucherID, userID int64, by Payment) (int64, error)
 }
 
-// rush has every user click twice at the same time, spread over the services.
+// rush makes every user click twice at the same time, at different services.
 func rush(t *testing.T, users int, services ...placer) {
 	t.Helper()
 	var clicks sync.WaitGroup
@@ -76,7 +76,7 @@ func rush(t *testing.T, users int, services ...placer) {
 }
 
 func isRefusal(err error) bool {
-	return err == ErrSoldOut || err == ErrAlreadyOrdered //nolint:errorlint // without wrapping: the locks add nothing
+	return err == ErrSoldOut || err == ErrAlreadyOrdered //nolint:errorlint // without wrapping, because the locks add nothing
 }
 
 func totals(t *testing.T, s *Store) Totals {
@@ -119,8 +119,8 @@ func TestOneOrderPerUser(t *testing.T) {
 	assert.Zero(t, none)
 }
 
-// The page with the user's orders waits for a payment under way. If PlaceOrder
-// called OrderOf past the wrapper, or not reentrantly, this could not work.
+// The page with the user's orders waits for a payment that is under way. This works only if
+// PlaceOrder calls OrderOf through the wrapper, and reentrantly.
 func TestOrderOfWaitsForThePayment(t *testing.T) {
 	store, bank := openStore(t, 5), newBank()
 	s := New(store, bank, newLocker(t, memlock.New()))
@@ -143,8 +143,8 @@ func TestOrderOfWaitsForThePayment(t *testing.T) {
 	assert.Equal(t, placed, seen)
 }
 
-// Two holders of the same locks at once, as after a pause past the lease: each
-// has an engine of its own, so nothing but the fence is left between them.
+// Two holders have the same locks at once, as after a pause that is longer than the lease. Each has
+// its own engine here, so only the fence is between them.
 func TestFenceRefusesTheOlderHolder(t *testing.T) {
 	store, bank := openStore(t, 5), newBank()
 	older := New(store, bank, newLocker(t, memlock.New()))
@@ -163,7 +163,7 @@ func TestFenceRefusesTheOlderHolder(t *testing.T) {
 	assert.Equal(t, Totals{Stock: 5, Left: 4, Orders: 1, Buyers: 1}, totals(t, store))
 }
 
-// The same user, twice: the stock's lock is not what stops the older one here.
+// The same user orders twice: here the lock of the stock does not stop the older holder.
 func TestFenceRefusesTheOlderOrderOfAUser(t *testing.T) {
 	store := openStore(t, 5)
 	f := func(token uint64) Fence { return Fence{Key: ServicePlaceOrderKey(voucher, 1), Token: token} }

@@ -1,11 +1,10 @@
-// Package order is the order service of a flash sale: a voucher with a limited
-// stock, one piece per user, many buyers at once.
+// Package order is the order service of a flash sale: a voucher with a limited stock, one piece per
+// user, many buyers at once.
 //
-// In a single database a unique index and "stock = stock - 1 WHERE stock > 0"
-// would keep the numbers right. They would not keep the money right: the
-// payment lies between the check and the write, and it can't be rolled back.
-// So the check, the payment and the write are one critical section, and buyers
-// are spread over processes: that is what the locks are for.
+// In a single database a unique index and "stock = stock - 1 WHERE stock > 0" would keep the
+// numbers right. They would not keep the payments right: the payment is made between the check and
+// the write, and it can't be rolled back. So the check, the payment and the write are one critical
+// section. Because the buyers are spread over processes, a lock must guard it.
 package order
 
 import (
@@ -19,7 +18,7 @@ import (
 
 //go:generate go tool lockgen
 
-// Why an order was refused. In both cases no money has moved.
+// These errors say why an order was refused. In both cases no money has moved.
 var (
 	ErrSoldOut        = errors.New("sold out")
 	ErrAlreadyOrdered = errors.New("this user has ordered already")
@@ -39,15 +38,15 @@ type Bank interface {
 	Pay(ctx context.Context, voucherID, userID int64, by Payment) error
 }
 
-// Service takes orders. Its fields are private to one process; what excludes
-// other processes are the locks that the annotations ask for.
+// Service takes orders. Its fields are private to one process. Other processes are excluded by the
+// locks that the annotations ask for.
 type Service struct {
 	store *Store
 	bank  Bank
 
-	// self is where the service's methods call each other. s.SellByCard(…)
-	// would compile, and would run without the lock: a method of Service can't
-	// know that its caller came in through the wrapper.
+	// The service's methods call each other through self. s.SellByCard(…) would compile, and would
+	// run without the lock: a method of Service can't know that its caller came through the
+	// wrapper.
 	self nested
 }
 
@@ -59,15 +58,15 @@ type nested interface {
 	SellByTransfer(ctx context.Context, voucherID, userID int64) (orderID int64, err error)
 }
 
-// NewUnguarded returns the service without its locks. It exists to show what
-// they prevent.
+// NewUnguarded returns the service without its locks. It exists to show the mistakes that locks
+// prevent.
 func NewUnguarded(store *Store, bank Bank) *Service {
 	s := &Service{store: store, bank: bank}
 	s.self = s //lockcheck:ignore bypass to be without locks is its purpose
 	return s
 }
 
-// New returns the service behind its locks, nested calls included.
+// New returns the service with its locks, also for nested calls.
 func New(store *Store, bank Bank, locker *lock.Locker) *ServiceWithLock {
 	s := &Service{store: store, bank: bank}
 	guarded := NewServiceWithLock(s, locker)
@@ -80,7 +79,7 @@ func New(store *Store, bank Bank, locker *lock.Locker) *ServiceWithLock {
 //
 //lock:key="seckill:voucher:<voucherID>:user:<userID>" ttl=5s
 func (s *Service) PlaceOrder(ctx context.Context, voucherID, userID int64, by Payment) (orderID int64, err error) {
-	placed, err := s.self.OrderOf(ctx, voucherID, userID) // the same lock: enters at once
+	placed, err := s.self.OrderOf(ctx, voucherID, userID) // it has the same lock, and enters at once
 	if err != nil {
 		return 0, err
 	}
@@ -121,7 +120,7 @@ func (s *Service) SellByTransfer(ctx context.Context, voucherID, userID int64) (
 // bookingTimeout bounds the write of an order that has been paid.
 const bookingTimeout = 30 * time.Second
 
-// sell returns the critical section: read the stock, take the money, write.
+// sell is the critical section: read the stock, take the money, write.
 func (s *Service) sell(ctx context.Context, voucherID, userID int64, by Payment) (int64, error) {
 	stock, user := stockFence(ctx, voucherID), userFence(ctx, voucherID, userID)
 	left, err := s.store.Stock(ctx, stock, voucherID)
@@ -131,15 +130,15 @@ func (s *Service) sell(ctx context.Context, voucherID, userID int64, by Payment)
 	if left <= 0 {
 		return 0, ErrSoldOut
 	}
-	if err := lock.Check(ctx); err != nil { // the last moment at which giving up costs nothing
+	if err := lock.Check(ctx); err != nil { // the last moment at which it costs nothing to give up
 		return 0, err
 	}
 	if err := s.bank.Pay(ctx, voucherID, userID, by); err != nil {
 		return 0, fmt.Errorf("pay by %s: %w", by, err)
 	}
-	// The money has moved, so the write is no longer the context's to cancel.
-	// Nor could it be: this process may be stopped for a minute between any
-	// check of the lock and the write. The fences decide, in the database.
+	// The money has moved, so the end of ctx must not cancel the write. A check could not prevent a
+	// late write either: this process may be stopped for a minute between any check of the lock and
+	// the write. The fences decide, in the database.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookingTimeout)
 	defer cancel()
 	return s.store.Book(ctx, Order{VoucherID: voucherID, UserID: userID, By: by}, left-1, stock, user)
@@ -153,8 +152,8 @@ func userFence(ctx context.Context, voucherID, userID int64) Fence {
 	return fence(ctx, ServicePlaceOrderKey(voucherID, userID))
 }
 
-// fence names the lock that ctx holds on key. Without one the fence is open:
-// a real service would refuse here, this one also shows the sale without locks.
+// fence returns the fence of the lock that ctx holds on key. Without a lock the fence is open. A
+// real service would refuse here; this one also shows the sale without locks.
 func fence(ctx context.Context, key string) Fence {
 	token, _ := lock.TokenOf(ctx, key)
 	return Fence{Key: key, Token: token}

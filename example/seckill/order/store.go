@@ -31,26 +31,25 @@ CREATE TABLE IF NOT EXISTS fences (
 ) WITHOUT ROWID;
 `
 
-// Order is one piece of a voucher, paid for.
+// Order is an order for one piece of a voucher, which is paid.
 type Order struct {
 	VoucherID, UserID int64
 	By                Payment
 }
 
-// Store keeps vouchers and orders in one SQLite file, which any number of
-// processes of one host may open.
+// Store keeps vouchers and orders in one SQLite file, which any number of processes on one host may
+// open.
 type Store struct {
-	// SQLite has one writer at a time. Writes have a connection of their own,
-	// so that reads don't queue behind a write that waits for another process.
+	// SQLite has one writer at a time. Writes have their own connection, so that reads don't queue
+	// behind a write that waits for another process.
 	writes *sql.DB
 	reads  *sql.DB
 }
 
 // Open opens the database file at path, and creates it if it is absent.
 func Open(ctx context.Context, path string) (*Store, error) {
-	// A transaction that reads before it writes must take the write lock first:
-	// as a deferred one it fails when another process wrote in between, and no
-	// timeout helps against that.
+	// A transaction that reads before it writes must take the write lock first. A deferred
+	// transaction fails if another process has written in between, and no timeout prevents that.
 	writes, err := sql.Open("sqlite", dsn(path, "_txlock=immediate", "_pragma=journal_mode(WAL)", "_pragma=synchronous(NORMAL)"))
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
@@ -109,8 +108,8 @@ func (s *Store) Stock(ctx context.Context, f Fence, voucherID int64) (left int, 
 	return left, nil
 }
 
-// Book writes the order and the stock that is left after it, both or neither,
-// and neither if a fence refuses.
+// Book writes the order and the stock that is left after it. It writes both or neither, and neither
+// if a fence refuses.
 func (s *Store) Book(ctx context.Context, o Order, left int, fences ...Fence) (orderID int64, err error) {
 	err = s.write(ctx, fences, func(tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, `UPDATE vouchers SET left = ? WHERE id = ?`, left, o.VoucherID); err != nil {
@@ -130,12 +129,12 @@ func (s *Store) Book(ctx context.Context, o Order, left int, fences ...Fence) (o
 	return orderID, nil
 }
 
-// Totals is what the books say about a voucher.
+// Totals are the numbers in the database for a voucher.
 type Totals struct {
-	Stock  int // pieces there were
+	Stock  int // pieces that were put on sale
 	Left   int // pieces that are left, according to the voucher
-	Orders int // orders written
-	Buyers int // users among them
+	Orders int // orders that were written
+	Buyers int // users who ordered
 }
 
 // Totals counts the orders of a voucher.
@@ -150,9 +149,9 @@ func (s *Store) Totals(ctx context.Context, voucherID int64) (t Totals, err erro
 	return t, nil
 }
 
-// read runs a query of one row and one column. Under a lock it raises the fence
-// first, in the same transaction: whoever read before us, under a lock that has
-// since ended, can then no longer write what it computed from its reading.
+// read runs a query with one row and one column. Under a lock it first raises the fence, in the
+// same transaction. So a process that read earlier, under a lock that has ended since, can no
+// longer write what it computed from its reading.
 func (s *Store) read(ctx context.Context, f Fence, dest any, query string, args ...any) error {
 	if f.open() {
 		return s.reads.QueryRowContext(ctx, query, args...).Scan(dest)
@@ -162,13 +161,13 @@ func (s *Store) read(ctx context.Context, f Fence, dest any, query string, args 
 	})
 }
 
-// write runs f in one transaction that no fence refuses.
+// write runs f in one transaction, if no fence refuses it.
 func (s *Store) write(ctx context.Context, fences []Fence, f func(*sql.Tx) error) error {
 	tx, err := s.writes.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback() //nolint:errcheck // after Commit there is nothing to roll back, before it the first error counts
+	defer tx.Rollback() //nolint:errcheck // after Commit there is nothing to roll back; before it the first error counts
 	for _, fence := range fences {
 		if err := fence.raise(ctx, tx); err != nil {
 			return err
