@@ -81,7 +81,7 @@ func comma(c byte) string {
 // endsItem matches a comma, or a semicolon, that ends a bare value.
 var endsItem = regexp.MustCompile(`^[,;](?:$|[ \t\r]|(?:` + itemPattern + `)(?:$|[=,; \t\r]))`)
 
-// gluedItem matches an item that stands right behind a placeholder.
+// gluedItem matches an item that follows a placeholder directly.
 var gluedItem = regexp.MustCompile(`^(?:` + itemPattern + `)=`)
 
 func isQuote(c byte) bool { return c == '"' || c == '`' }

@@ -12,7 +12,7 @@ import (
 )
 
 // The method's context keeps the promises of context.Context: the first reason to end stays its
-// cause, whoever asks first, and whenever.
+// cause, whoever asks first, and at any time.
 func TestMethodContextEndsOnce(t *testing.T) {
 	type user struct{}
 	const deadline = time.Second

@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// heard is an Observer that keeps the events that it gets.
+// heard is an Observer that stores its events.
 type heard struct {
 	mu       sync.Mutex
 	events   []lock.Event

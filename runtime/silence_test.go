@@ -104,8 +104,8 @@ func TestSilenceOverSeveralRequests(t *testing.T) {
 	})
 }
 
-// An engine refuses a lease that could be handed on as too long, and does not answer the request
-// for a shorter one.
+// An engine refuses a lease that could be handed on, because it is too long. It does not answer the
+// request for a shorter one.
 func TestSilenceCountsForTheShorterLease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b, silent := newScripted(), false

@@ -52,7 +52,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return c.finish(err)
 }
 
-// parse finds the command, and reads flags wherever they stand before "--".
+// parse finds the command, and reads flags anywhere before "--".
 func (c *command) parse(args []string) error {
 	if at := slices.Index(args, "--"); at >= 0 {
 		args, c.program = args[:at], args[at+1:]

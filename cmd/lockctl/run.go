@@ -127,7 +127,7 @@ func (c *command) execute(ctx context.Context, path, key string, signals <-chan 
 			g.finish()
 			return exitOf(err)
 		case err := <-ended:
-			g.end(c.grace) // no process may go on without the lock
+			g.end(c.grace) // no process may continue without the lock
 			g.finish()
 			return exitOf(err)
 		}

@@ -184,7 +184,7 @@ func TestAdvanceBringsAnswers(t *testing.T) {
 	wg.Wait()
 }
 
-// Everything at once, for the race detector and for what it leaves behind.
+// All switches are used at once, for the race detector, and to see whether anything is left.
 func TestAllAtOnce(t *testing.T) {
 	onBothClocks(t, func(t *testing.T, e *locktest.Engine) {
 		lockers := []*lock.Locker{e.Locker(nil), e.Locker(nil)}
@@ -197,7 +197,7 @@ func TestAllAtOnce(t *testing.T) {
 				for n := 0; ctx.Err() == nil; n++ {
 					k := (i + n) % len(tokens)
 					lockers[i%2].Do(ctx, policy, fmt.Sprint("k", k), func(ctx context.Context) error {
-						// Lose and HeldByOther let a second one in, with a token of its own.
+						// Lose and HeldByOther let a second holder in, with its own token.
 						token, _ := lock.Token(ctx)
 						if _, again := tokens[k].LoadOrStore(token, true); again || token == 0 {
 							t.Errorf("two sections of k%d have the token %d", k, token)
@@ -206,7 +206,7 @@ func TestAllAtOnce(t *testing.T) {
 						time.Sleep(time.Millisecond)
 						return lock.Check(ctx)
 					})
-					time.Sleep(100 * time.Microsecond) // else time stands still in a bubble
+					time.Sleep(100 * time.Microsecond) // otherwise time stands still in a bubble
 				}
 			})
 		}
@@ -241,7 +241,7 @@ func TestAllAtOnce(t *testing.T) {
 	})
 }
 
-// Sixty leases of a hundred locks, one after the other, take no time worth naming.
+// To advance a hundred locks by sixty leases takes almost no time.
 func TestAdvanceIsQuick(t *testing.T) {
 	e := locktest.New(t)
 	l := e.Locker(nil)

@@ -35,7 +35,7 @@ func (e *Engine) Expire(key string) {
 	l.deadline = e.clock.now()
 	look := l.look
 	e.mu.Unlock()
-	if look != nil { // the holder is told before anybody else can be inside
+	if look != nil { // the holder is told before another call can be inside
 		look()
 	}
 	e.mu.Lock()

@@ -74,8 +74,8 @@ func New(store *Store, bank Bank, locker *lock.Locker) *ServiceWithLock {
 	return guarded
 }
 
-// PlaceOrder sells one piece of the voucher to the user, who gets at most one
-// however often and on however many machines they click.
+// PlaceOrder sells one piece of the voucher to the user. A user gets at most one
+// piece, however often and on however many machines they click.
 //
 //lock:key="seckill:voucher:<voucherID>:user:<userID>" ttl=5s
 func (s *Service) PlaceOrder(ctx context.Context, voucherID, userID int64, by Payment) (orderID int64, err error) {
@@ -92,9 +92,9 @@ func (s *Service) PlaceOrder(ctx context.Context, voucherID, userID int64, by Pa
 	return s.self.SellByCard(ctx, voucherID, userID)
 }
 
-// OrderOf returns the user's order, or 0. It has the lock of PlaceOrder, so the
-// "my orders" page, which calls it directly, never answers "none" while a
-// payment is under way.
+// OrderOf returns the user's order, or 0. It takes the lock of PlaceOrder. So the
+// "my orders" page, which calls it directly, never shows "none" while a payment is
+// under way.
 //
 //lock:key="seckill:voucher:<voucherID>:user:<userID>" ttl=5s reentrant
 func (s *Service) OrderOf(ctx context.Context, voucherID, userID int64) (orderID int64, err error) {
@@ -109,8 +109,8 @@ func (s *Service) SellByCard(ctx context.Context, voucherID, userID int64) (orde
 }
 
 // SellByTransfer is SellByCard for a bank that answers in seconds. It has the
-// same lock under a shorter lease, which the watchdog renews for as long as
-// the bank takes: should this process die meanwhile, the sale goes on sooner.
+// same lock with a shorter lease, which the watchdog renews for as long as the
+// bank takes. If this process dies meanwhile, the sale continues sooner.
 //
 //lock:key="seckill:voucher:<voucherID>" ttl=2s
 func (s *Service) SellByTransfer(ctx context.Context, voucherID, userID int64) (orderID int64, err error) {

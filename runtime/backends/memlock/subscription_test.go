@@ -98,7 +98,7 @@ func TestSubscriptionToAFreeKey(t *testing.T) {
 	})
 }
 
-// A Locker that takes a key for which others wait is told so, even if they do not try again.
+// A Locker that takes a key for which others wait is told of them, even if they do not try again.
 func TestWantedFromTheBeginning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memlock.New()
