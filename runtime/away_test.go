@@ -46,12 +46,12 @@ func TestEngineThatWaits(t *testing.T) {
 		"context":   {},
 	}
 	for name, p := range policies {
-		for _, behind := range []bool{false, true} {
-			t.Run(fmt.Sprint(name, " ", behind), func(t *testing.T) {
+		for _, waiter := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, " ", waiter), func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					w := newWaiting()
 					l := newLocker(t, w, nil)
-					if behind {
+					if waiter {
 						go func() {
 							_, held := acquire(t, t.Context(), l, nil, "k")
 							require.NoError(t, release(held))
@@ -78,12 +78,12 @@ func TestEngineThatWaits(t *testing.T) {
 // A call that may wait continues to wait, also for several locks.
 func TestWaitsForAnEngineThatWaits(t *testing.T) {
 	for _, n := range []int{1, 5} {
-		for _, behind := range []bool{false, true} {
+		for _, waiter := range []bool{false, true} {
 			bubble(t, func(t *testing.T) {
 				w := newWaiting()
 				l := newLocker(t, w, nil)
 				keys := []string{"a", "b", "c", "d", "e"}[:n]
-				if behind {
+				if waiter {
 					go func() {
 						_, held := acquire(t, t.Context(), l, nil, keys[n-1])
 						require.NoError(t, release(held))

@@ -166,8 +166,8 @@ func TestDelegationHasOneCalleeAtATime(t *testing.T) {
 		time.Sleep(time.Second)
 		again := delegated(t, outer)
 		first, in := extract(t, c, k)
-		_, beside := extract(t, delegated(t, other), k)
-		require.NoError(t, release(beside))
+		_, unrelated := extract(t, delegated(t, other), k)
+		require.NoError(t, release(unrelated))
 		began := time.Now()
 		time.AfterFunc(3*time.Second, func() {
 			require.NoError(t, lock.Check(first))
@@ -255,13 +255,13 @@ func TestDelegationIsRefused(t *testing.T) {
 		outer, held := acquire(t, t.Context(), l, nil, "k")
 		c := delegated(t, outer)
 		good := c.Get(lock.DelegationKey)
-		refused := func(k *lock.Keyring, text, mend string) {
+		refused := func(k *lock.Keyring, text, hint string) {
 			t.Helper()
 			ctx, in, err := lock.Extract(t.Context(), lock.HeaderCarrier{lock.DelegationKey: {text}}, k)
 			requireOnly(t, lock.ErrInvalid, err)
 			require.Nil(t, in)
 			require.False(t, lock.Owns(ctx, "k"))
-			require.ErrorContains(t, err, mend)
+			require.ErrorContains(t, err, hint)
 		}
 		stock := keyring(t, "stock")
 		for i := range good {

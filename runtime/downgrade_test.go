@@ -35,12 +35,12 @@ func TestDowngradeDuringANestedWriter(t *testing.T) {
 
 		require.NoError(t, held.Downgrade(t.Context()))
 		require.Equal(t, "read", l.Snapshot().Holds[0].Kind)
-		_, beside := acquire(t, t.Context(), other, tries, "k")
+		_, reader := acquire(t, t.Context(), other, tries, "k")
 		_, read = acquire(t, ctx, l, &lock.Policy{Read: true, Reentrant: true}, "k")
 		require.NoError(t, held.Downgrade(t.Context()), "it reads already, and so does who is inside")
 		_, _, err = l.Acquire(ctx, nestedWriter, "k")
 		requireOnly(t, lock.ErrDeadlock, err)
-		for _, h := range []*lock.Hold{read, beside, held} {
+		for _, h := range []*lock.Hold{read, reader, held} {
 			require.NoError(t, h.Unlock())
 		}
 	})

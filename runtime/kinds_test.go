@@ -132,12 +132,12 @@ func TestQueueShedsLoad(t *testing.T) {
 // the difference.
 func TestPermitsDiffer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var told []lock.Event
+		var got []lock.Event
 		engine := memlock.New()
 		old := newLocker(t, engine, nil)
 		l := newLocker(t, engine, &lock.Options{Observer: observerFunc(func(_ context.Context, e lock.Event) {
 			if e.Kind == lock.PermitsDiffer {
-				told = append(told, e)
+				got = append(got, e)
 			}
 		})})
 		few, many := &lock.Policy{Permits: 1, Try: true}, &lock.Policy{Permits: 3, Try: true}
@@ -148,12 +148,12 @@ func TestPermitsDiffer(t *testing.T) {
 		}
 		_, _, err := l.Acquire(t.Context(), few, "k")
 		require.ErrorIs(t, err, lock.ErrNotAcquired)
-		require.Len(t, told, 2)
-		require.Equal(t, "k", told[0].Key)
-		require.ErrorContains(t, told[0].Err, "permits=3, and a holder goes by permits=1")
+		require.Len(t, got, 2)
+		require.Equal(t, "k", got[0].Key)
+		require.ErrorContains(t, got[0].Err, "permits=3, and a holder goes by permits=1")
 		require.NoError(t, release(held))
 		_, held = acquire(t, t.Context(), l, many, "k")
-		require.Len(t, told, 2)
+		require.Len(t, got, 2)
 		require.NoError(t, release(held))
 	})
 }

@@ -82,16 +82,16 @@ func TestObserverOfWaitersAndRejections(t *testing.T) {
 		first.Release(nil)
 		synctest.Wait()
 		// The hold that hands its lease on and the hold that gets it report at the same time.
-		told := map[uint64][]lock.EventKind{}
+		byToken := map[uint64][]lock.EventKind{}
 		for _, e := range h.events {
-			told[e.Token] = append(told[e.Token], e.Kind)
+			byToken[e.Token] = append(byToken[e.Token], e.Kind)
 		}
-		require.Equal(t, []lock.EventKind{lock.Rejected, lock.Waiting, lock.Waiting}, told[0])
-		tokens := slices.Sorted(maps.Keys(told))
+		require.Equal(t, []lock.EventKind{lock.Rejected, lock.Waiting, lock.Waiting}, byToken[0])
+		tokens := slices.Sorted(maps.Keys(byToken))
 		require.Len(t, tokens, 4)
-		require.Equal(t, []lock.EventKind{lock.Acquired, lock.Released}, told[tokens[1]])
-		require.Equal(t, []lock.EventKind{lock.Waited, lock.Acquired, lock.Released}, told[tokens[2]])
-		require.Equal(t, []lock.EventKind{lock.Waited, lock.HandedOff, lock.Released}, told[tokens[3]])
+		require.Equal(t, []lock.EventKind{lock.Acquired, lock.Released}, byToken[tokens[1]])
+		require.Equal(t, []lock.EventKind{lock.Waited, lock.Acquired, lock.Released}, byToken[tokens[2]])
+		require.Equal(t, []lock.EventKind{lock.Waited, lock.HandedOff, lock.Released}, byToken[tokens[3]])
 	})
 }
 

@@ -14,15 +14,15 @@ import (
 
 // cycles keeps the events of kind OrderCycle.
 type cycles struct {
-	mu   sync.Mutex
-	told []lock.Event
+	mu     sync.Mutex
+	events []lock.Event
 }
 
 func (c *cycles) Observe(_ context.Context, e lock.Event) {
 	if e.Kind == lock.OrderCycle {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.told = append(c.told, e)
+		c.events = append(c.events, e)
 	}
 }
 
@@ -45,12 +45,12 @@ func TestOppositeOrders(t *testing.T) {
 	var c cycles
 	l := newLocker(t, memlock.New(), &lock.Options{Observer: &c})
 	stockInsideVoucher(t, l)
-	require.Empty(t, c.told)
+	require.Empty(t, c.events)
 	for range 3 {
 		voucherInsideStock(t, l)
 	}
-	require.Len(t, c.told, 1)
-	e := c.told[0]
+	require.Len(t, c.events, 1)
+	e := c.events[0]
 	require.Equal(t, "voucher:1", e.Key)
 	require.Equal(t, "Shop.voucher", e.Policy.Method)
 	require.ErrorContains(t, e.Err, "stock:<id>, then voucher:<id>, then stock:<id>; take them in one order")
@@ -72,10 +72,10 @@ func TestLongerCycles(t *testing.T) {
 	l := newLocker(t, memlock.New(), &lock.Options{Observer: &c})
 	nest(t, l, "a", "b", "c") // a b, a c, b c
 	nest(t, l, "c", "d")
-	require.Empty(t, c.told)
+	require.Empty(t, c.events)
 	nest(t, l, "d", "a")
-	require.Len(t, c.told, 1)
-	require.ErrorContains(t, c.told[0].Err, "d:<id>, then a:<id>, then ")
+	require.Len(t, c.events, 1)
+	require.ErrorContains(t, c.events[0].Err, "d:<id>, then a:<id>, then ")
 	require.Len(t, l.Snapshot().Orders, 5)
 }
 
@@ -107,7 +107,7 @@ func TestOrdersThatCantDeadlock(t *testing.T) {
 	release(all)
 	release(inner)
 	release(held)
-	require.Empty(t, c.told)
+	require.Empty(t, c.events)
 }
 
 // Patterns that are made at run time, one for each key, must not fill the memory.
@@ -156,7 +156,7 @@ func TestOrderOfSeveralBehindAReentry(t *testing.T) {
 	ctx, second := acquire(t, ctx, l, b, "b")
 	_, all, err := l.AcquireAll(ctx, lock.Requests(a, []string{"a:1", "a:2"})...)
 	require.NoError(t, err)
-	require.Len(t, c.told, 1)
+	require.Len(t, c.events, 1)
 	for _, held := range []*lock.Hold{all, second, first} {
 		require.NoError(t, release(held))
 	}

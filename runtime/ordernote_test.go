@@ -40,16 +40,16 @@ func oppositeOrdersOfProcesses(t *testing.T, open func() driver.Backend) {
 			c := &cycles{}
 			return newLocker(t, b, &lock.Options{Observer: c}), c
 		}
-		one, toldOne := process()
+		one, eventsOne := process()
 		stockInsideVoucher(t, one)
 		time.Sleep(time.Hour)
-		two, toldTwo := process()
+		two, eventsTwo := process()
 		for range 3 {
 			voucherInsideStock(t, two)
 			synctest.Wait()
 		}
-		require.Len(t, toldTwo.told, 1)
-		e := toldTwo.told[0]
+		require.Len(t, eventsTwo.events, 1)
+		e := eventsTwo.events[0]
 		require.Equal(t, "voucher:1", e.Key)
 		require.Equal(t, "Shop.voucher", e.Policy.Method)
 		require.Regexp(t, `(?s)contradict each other.*: stock:<id>, then voucher:<id>, then stock:<id>; take them in one order.*`+
@@ -58,22 +58,22 @@ func oppositeOrdersOfProcesses(t *testing.T, open func() driver.Backend) {
 
 		// Another process of either service writes nothing new.
 		for _, nested := range []func(*testing.T, *lock.Locker){stockInsideVoucher, voucherInsideStock} {
-			again, told := process()
+			again, reported := process()
 			nested(t, again)
 			synctest.Wait()
-			require.Empty(t, told.told)
+			require.Empty(t, reported.events)
 		}
-		require.Empty(t, toldOne.told)
+		require.Empty(t, eventsOne.events)
 
 		// A note that is used is written again, and one that is not is forgotten after a week.
 		time.Sleep(4 * 24 * time.Hour)
 		nest(t, one, "unused", "stock")
-		again, told := process()
+		again, reported := process()
 		voucherInsideStock(t, again)
 		time.Sleep(8 * 24 * time.Hour)
 		nest(t, again, "stock", "unused")
 		synctest.Wait()
-		require.Empty(t, told.told)
+		require.Empty(t, reported.events)
 	})
 }
 
@@ -95,13 +95,13 @@ func TestOrdersOfProcessesThatCantDeadlock(t *testing.T) {
 		} {
 			one.nested(t, newLocker(t, one.b, &lock.Options{Observer: c, Prefix: one.prefix}))
 			synctest.Wait()
-			require.Empty(t, c.told)
+			require.Empty(t, c.events)
 		}
 		l := newLocker(t, memlock.New(), &lock.Options{Observer: c})
 		stockInsideVoucher(t, l)
 		voucherInsideStock(t, l)
 		synctest.Wait()
-		require.Len(t, c.told, 1)
+		require.Len(t, c.events, 1)
 	})
 }
 

@@ -201,17 +201,17 @@ func TestPendingGrantIsUndone(t *testing.T) {
 			ended <- err
 		}()
 		synctest.Wait()
-		behind := make(chan *lock.Hold)
+		next := make(chan *lock.Hold)
 		go func() {
 			_, held, err := l.Acquire(t.Context(), nil, "k")
 			require.NoError(t, err)
-			behind <- held
+			next <- held
 		}()
 		synctest.Wait()
 		require.ErrorIs(t, <-ended, lock.ErrNotAcquired)
 		synctest.Wait()
 		require.Len(t, seen(b, &b.undone), 1)
 		require.NoError(t, release(held))
-		require.NoError(t, release(<-behind))
+		require.NoError(t, release(<-next))
 	})
 }

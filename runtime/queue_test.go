@@ -121,15 +121,15 @@ func TestGrantRacesWithCancel(t *testing.T) {
 			ms := func(n int) time.Duration { return time.Duration(random.IntN(n)) * time.Millisecond }
 			began := time.Now()
 			for i := range 12 {
-				start, stay, patience := ms(4), ms(3), ms(12)+time.Millisecond
+				start, stay, limit := ms(4), ms(3), ms(12)+time.Millisecond
 				l, p := lockers[i%2], &lock.Policy{TTL: ttl}
 				if random.IntN(2) == 0 {
-					p.Wait = patience
-					patience = time.Hour
+					p.Wait = limit
+					limit = time.Hour
 				}
 				go func() {
 					time.Sleep(start)
-					ctx, cancel := context.WithTimeout(t.Context(), patience)
+					ctx, cancel := context.WithTimeout(t.Context(), limit)
 					defer cancel()
 					_, held, err := l.Acquire(ctx, p, "k")
 					if err != nil {

@@ -302,11 +302,11 @@ func TestAtLeastReportsItsRelease(t *testing.T) {
 					}
 					return c.release(ctx, do)
 				}
-				told := make(chan lock.Event, 2)
-				l := newLocker(t, b, &lock.Options{Observer: observerFunc(func(_ context.Context, e lock.Event) { told <- e })})
+				events := make(chan lock.Event, 2)
+				l := newLocker(t, b, &lock.Options{Observer: observerFunc(func(_ context.Context, e lock.Event) { events <- e })})
 				require.NoError(t, l.Do(t.Context(), &lock.Policy{AtLeast: time.Second}, "k", func(context.Context) error { return nil }))
-				require.Equal(t, lock.Acquired, (<-told).Kind)
-				last := <-told
+				require.Equal(t, lock.Acquired, (<-events).Kind)
+				last := <-events
 				require.Equal(t, c.kind, last.Kind)
 				require.ErrorIs(t, last.Err, c.err)
 			})
