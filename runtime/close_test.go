@@ -241,7 +241,7 @@ func TestCloseDuringARelease(t *testing.T) {
 		}
 		b.onSubscribe = func(_ context.Context, a *driver.Acquisition, do func() (driver.Subscription, error)) (driver.Subscription, error) {
 			s, err := do()
-			return &watched{s, func() { taking(a.Key) }}, err
+			return &watched{s, func() { ending(a.Key) }}, err
 		}
 		other := newLocker(t, b.Backend, nil)
 		for _, key := range []string{"a", "b"} { // a call that had to wait has a subscription

@@ -119,7 +119,7 @@ func TestQueueShedsLoad(t *testing.T) {
 				}()
 				synctest.Wait()
 				require.EqualValues(t, 900, busy.Load())
-				require.LessOrEqual(t, b.acquires.Load(), int64(201), "with a fair lock each waiter tries once before it subscribes and once after")
+				require.LessOrEqual(t, b.acquires.Load(), int64(201), "each waiter for a fair lock tries before and after it subscribes")
 				require.NoError(t, release(held))
 				<-done
 				require.EqualValues(t, 100, served.Load())

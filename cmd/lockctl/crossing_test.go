@@ -49,7 +49,8 @@ func TestProcessesThatCross(t *testing.T) {
 		if slices.Sort(took); len(took) == 0 {
 			t.Fatal("there was no deadlock")
 		}
-		t.Logf("%d nested calls of %d processes: %d deadlocks, resolved after %v in the median and %v at most", r.made, crossers, len(took), took[len(took)/2], took[len(took)-1])
+		t.Logf("%d nested calls of %d processes: %d deadlocks, resolved after %v in the median and %v at most",
+			r.made, crossers, len(took), took[len(took)/2], took[len(took)-1])
 		if all, ok := r.cross(3, 4, 200*time.Millisecond); ok {
 			if found := r.judge(all); len(found) > 0 {
 				t.Errorf("%d deadlocks of processes that keep to an order", len(found))

@@ -46,7 +46,7 @@ type Acquisition struct {
 	Tokens    uint64        // how many fencing tokens the lease must reserve, 1 or more
 	Mode      Mode          // the kind of lock: one that the Backend has according to Kinded
 	NoRenewal bool          // it may never be renewed: the lease has its whole length at once, or is not granted
-	Queue     bool          // the caller will wait if the key is held: keep its place if the engine has a queue, for at most 10 s unless the place belongs to a session
+	Queue     bool          // the caller waits if the key is held: keep its place in the engine's queue, for 10 s at most unless a session has the place
 	Recall    bool          // the process may keep the lease while it does not use it: it will call Recaller.NotifyWanted
 
 	// MayHaveRun is set by Backend.Acquire when one of its attempts had no answer, so that it may

@@ -17,7 +17,7 @@ func (l *Locks) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Leas
 	if l.clockless {
 		p.Tokens = min(p.Tokens, 1<<engine.TokenBits)
 	}
-	if a.Queue && !a.MayBeGranted { // not in the queue yet: of concurrent writes only one succeeds, and each failed one costs another request
+	if a.Queue && !a.MayBeGranted { // not in the queue yet: of concurrent writes one succeeds, and each other costs a request
 		leave, err = l.arrivals.Enter(ctx, a.Key)
 	}
 	v, mayHaveRun := l.lastSeen(a.Key), false
