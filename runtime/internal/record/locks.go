@@ -102,7 +102,7 @@ func (l *Locks) Undo(ctx context.Context, a *driver.Acquisition) error {
 	_, _, err := l.update(ctx, Write{Key: a.Key}, func(s *State, now Time) (bool, error) {
 		inside, anywhere := s.remove(a.ID, now)
 		if inside {
-			s.callNext(1, now) // it got the signal, and gives up
+			s.callNext(1, now) // it was called, and gives up
 		}
 		s.keep(a.MayHaveRun, a.TTL)
 		return anywhere || a.MayHaveRun, nil

@@ -232,7 +232,7 @@ func (s *State) fits(p Party) bool {
 func (s *State) enter(p Party, now Time, lease int64) {
 	p.Until = After(lease)
 	if p.Kind == kindRead {
-		p.Token = s.Written // the token of the last writer, whose data it reads
+		p.Token = s.Written // the last writer's, whose data it reads
 		if p.Token == 0 {
 			p.Token = s.nextToken(now)
 			s.Token, s.Written = p.Token, p.Token
