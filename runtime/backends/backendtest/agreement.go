@@ -11,7 +11,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// agreements has processes agree on a value, if the backend keeps such.
+// agreements checks that processes agree on a value, if the backend stores such values.
 func agreements(c *trial) {
 	a, b, key := c.open(), c.open(), c.newKey()
 	one, ok := a.Backend.(driver.Agreement)
@@ -21,7 +21,7 @@ func agreements(c *trial) {
 	}
 	two := b.Backend.(driver.Agreement)
 	if _, err := one.CompareAndSwap(c.bounded(), key, "", ""); errors.Is(err, lock.ErrInvalid) {
-		c.Logf("the Backend keeps no values: %v", err)
+		c.Logf("the Backend stores no values: %v", err)
 		return
 	}
 	swap := func(r driver.Agreement, old, next, want string) {
@@ -42,14 +42,14 @@ func agreements(c *trial) {
 		attempt := b.attempt(key)
 		attempt.Mode.Kind = driver.Fair
 		if _, err := b.Acquire(c.bounded(), attempt); !errors.Is(err, lock.ErrConflict) {
-			c.Errorf("a fair lock where a value is: %v; it must wrap lock.ErrConflict", err)
+			c.Errorf("a fair lock on the key of a value: %v; it must wrap lock.ErrConflict", err)
 		}
 	}
 	counted(c, key, one, two)
 	swap(two, "", "", "")
 }
 
-// counted has two clients count to 40 together, each by 20.
+// counted has two clients count to 40 at the same time, each by 20.
 func counted(c *trial, key string, clients ...driver.Agreement) {
 	var all sync.WaitGroup
 	for i, r := range clients {
@@ -57,7 +57,7 @@ func counted(c *trial, key string, clients ...driver.Agreement) {
 			for done, now := 0, "0"; done < 20; {
 				number, _, _ := strings.Cut(now, " of ")
 				n, _ := strconv.Atoi(number)
-				next := fmt.Sprintf("%d of %d", n+1, i) // two that count at once differ
+				next := fmt.Sprintf("%d of %d", n+1, i) // differs from what the other client writes at the same time
 				got, err := r.CompareAndSwap(c.bounded(), key, now, next)
 				if err != nil {
 					c.Errorf("CompareAndSwap: %v", err)
@@ -72,7 +72,7 @@ func counted(c *trial, key string, clients ...driver.Agreement) {
 	all.Wait()
 	now, err := clients[0].CompareAndSwap(c.bounded(), key, "", "")
 	if number, _, _ := strings.Cut(now, " "); number != "40" || err != nil {
-		c.Errorf("two that count to 20 beside each other came to %q, %v", now, err)
+		c.Errorf("two clients that each counted by 20 at the same time reached %q, %v", now, err)
 	}
 	if _, err := clients[0].CompareAndSwap(c.bounded(), key, now, ""); err != nil {
 		c.Errorf("CompareAndSwap: %v", err)

@@ -11,8 +11,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// A call ends with its context, whatever the engine does, and what was given up
-// leaves nothing behind.
+// A call ends with its context, whatever the engine does. A call that was given up
+// leaves nothing at the engine.
 var cancellation = []check{
 	{name: "EndedBefore", run: endedBefore},
 	{name: "Hung", needs: []Ability{NetworkFaults}, run: hungEngine},
@@ -22,11 +22,11 @@ var cancellation = []check{
 	{name: "AtRandomHung", needs: []Ability{NetworkFaults}, run: cancelledHung},
 }
 
-// cleanedUp is how long what was given up may stay at a healthy engine. It is
-// far below the ttl that these checks take.
+// cleanedUp is how long a lock or a place of a call that was given up may stay at a
+// healthy engine. It is far below the ttl that these checks use.
 const cleanedUp = 3 * time.Second
 
-// A context that is over takes nothing, or what it took is undone.
+// An acquire whose context has already ended takes nothing, or what it took is undone.
 func endedBefore(c *trial) {
 	a, key := c.open(), c.newKey()
 	ctx, cancel := context.WithCancel(c.bounded())
@@ -34,24 +34,24 @@ func endedBefore(c *trial) {
 	attempt := a.attempt(key)
 	begin := time.Now()
 	lease, err := a.Acquire(ctx, attempt)
-	c.withinAlone("Acquire under a context that is over", begin, overrun)
+	c.withinLocal("Acquire under a context that has ended", begin, overrun)
 	switch {
 	case lease != nil: // an engine without I/O need not look
 		c.free(lease)
 	case isHeld(err):
-		c.Errorf("Acquire under a context that is over says that a free key is held")
+		c.Errorf("Acquire under a context that has ended says that a free key is held")
 	case errors.Is(err, lock.ErrIndeterminate) || attempt.MayHaveRun:
 		a.undone(attempt)
 	}
 	c.free(a.get(a.attempt(key)))
 	l := c.locker()
 	_, _, err = l.Acquire(ctx, c.policy(), key)
-	c.is("an acquire under a context that is over", err, context.Canceled)
-	c.is("an acquire under a context that is over", err, lock.ErrNotAcquired)
-	c.passesBy(c.locker(), key, cleanedUp, "after it")
+	c.is("an acquire under a context that has ended", err, context.Canceled)
+	c.is("an acquire under a context that has ended", err, lock.ErrNotAcquired)
+	c.mustAcquire(c.locker(), key, cleanedUp, "after an acquire under a context that had ended")
 }
 
-// S28: each call on a hung engine ends within 100 ms of its context, and says so.
+// S28: each call to a hung engine ends within 100 ms after its context, with an error.
 func hungEngine(c *trial) {
 	a, faults := c.openFaulty()
 	b, keys := c.open(), []string{c.newKey(), c.newKey(), c.newKey()}
@@ -82,8 +82,8 @@ func hungEngine(c *trial) {
 	if mayHaveRun {
 		c.endsWith("Undo", func(ctx context.Context) error { return a.Undo(ctx, attempt) })
 	}
-	if _, held := errors.AsType[*driver.HeldError](acquired); held || errors.Is(acquired, lock.ErrInvalid) || errors.Is(acquired, lock.ErrConflict) {
-		c.Errorf("Acquire on a hung engine: %v, which nobody can know", acquired)
+	if isHeld(acquired) || errors.Is(acquired, lock.ErrInvalid) || errors.Is(acquired, lock.ErrConflict) {
+		c.Errorf("Acquire on a hung engine: %v; nobody can know that without an answer", acquired)
 	}
 	faults.Heal()
 	c.released(lease)
@@ -91,7 +91,7 @@ func hungEngine(c *trial) {
 		a.undone(attempt)
 	}
 	for _, key := range []string{keys[0], keys[2]} {
-		c.free(b.takeWithin(key, cleanedUp, "the engine woke up"))
+		c.free(b.takeWithin(key, cleanedUp, "the engine answered again"))
 	}
 	c.free(other)
 }
@@ -99,8 +99,8 @@ func hungEngine(c *trial) {
 // givenUp is how long a check waits, twice, for a call that should have ended.
 const givenUp = 3 * time.Second
 
-// receiveWithin receives from calls, or reports false after limit has passed twice: the machine
-// may have stopped this process for the first.
+// receiveWithin receives from calls, or reports false after limit has passed twice. It waits
+// twice because the machine may have stopped this process during the first wait.
 func receiveWithin[T any](calls <-chan T, limit time.Duration) (call T, ok bool) {
 	for range 2 {
 		select {
@@ -112,11 +112,11 @@ func receiveWithin[T any](calls <-chan T, limit time.Duration) (call T, ok bool)
 	return call, false
 }
 
-var errNotConfirmed = errors.New("no engine has confirmed that")
+var errNotConfirmed = errors.New("the engine has not confirmed the subscription")
 
-// endsWith requires that call, on a hung engine, ends with its context, with an
-// error that is not "lost": nobody has said so. Subscribe may have been
-// confirmed before.
+// endsWith requires that call, on a hung engine, ends with its context and returns an
+// error that is not ErrLost, because the engine has not said so. Subscribe may succeed: an
+// earlier subscription may serve it.
 func (c *trial) endsWith(name string, call func(context.Context) error) {
 	c.Helper()
 	ctx, cancel := brief(200 * time.Millisecond)
@@ -126,19 +126,19 @@ func (c *trial) endsWith(name string, call func(context.Context) error) {
 	go func() { done <- call(ctx) }()
 	err, returned := receiveWithin(done, givenUp)
 	if !returned {
-		c.Fatalf("%s on a hung engine does not return, %v after its context ended", name, 2*givenUp)
+		c.Fatalf("%s on a hung engine has not returned %v after its context ended", name, 2*givenUp)
 	}
-	c.withinAlone(name+" on a hung engine, beyond its context,", begin.Add(200*time.Millisecond), overrun)
+	c.withinLocal(name+" on a hung engine, after its context ended,", begin.Add(200*time.Millisecond), overrun)
 	switch {
-	case errors.Is(err, errNotConfirmed): // an earlier subscription may serve this one
+	case errors.Is(err, errNotConfirmed):
 	case err == nil && name != "Renew":
 		c.Errorf("%s on a hung engine succeeded", name)
 	case errors.Is(err, lock.ErrLost):
-		c.Errorf("%s on a hung engine: %v, which the engine has not said", name, err)
+		c.Errorf("%s on a hung engine: %v; the engine has not said so", name, err)
 	}
 }
 
-// A client that never reached its engine is as quick.
+// The calls of a client that never reached its engine end as soon.
 func hungFromTheStart(c *trial) {
 	b, faults := c.h.OpenFaulty(c.T)
 	faults.Silence()
@@ -170,10 +170,10 @@ func (c *trial) giveUp(l *lock.Locker, keys []string, within time.Duration) {
 	for range keys {
 		call, returned := receiveWithin(calls, within+givenUp)
 		if !returned {
-			c.Fatalf("acquires do not return, %v after their contexts ended", 2*givenUp)
+			c.Fatalf("some acquires have not returned %v after their contexts ended", 2*givenUp)
 		}
 		if lag := c.meter.Since(call.end); call.over > overrun+lag {
-			c.Errorf("an acquire went on for %v after its context ended (%v for a busy machine)", call.over, lag)
+			c.Errorf("an acquire returned %v after its context ended (%v for a busy machine)", call.over, lag)
 		}
 		if call.err != nil && (call.ended == nil || !errors.Is(call.err, call.ended)) {
 			c.Errorf("an acquire whose context ended (%v): %v", call.ended, call.err)
@@ -182,9 +182,9 @@ func (c *trial) giveUp(l *lock.Locker, keys []string, within time.Duration) {
 }
 
 type givenUpCall struct {
-	end        time.Time     // of its context
-	over       time.Duration // how much longer it took
-	err, ended error         // its own, and the context's
+	end        time.Time     // when its context ended
+	over       time.Duration // how much later the call returned
+	err, ended error         // the error of the call, and of its context
 }
 
 // acquireBriefly acquires key under a context that is cancelled, or has a deadline,
@@ -201,12 +201,12 @@ func acquireBriefly(l *lock.Locker, p *lock.Policy, key string, d time.Duration,
 	_, held, err := l.Acquire(ctx, p, key)
 	call := givenUpCall{end, time.Since(end), err, ctx.Err()}
 	if err == nil {
-		_ = finish(held) // unavailable, perhaps: it goes on in the background
+		_ = finish(held) // if the engine is unavailable, the release continues in the background
 	}
 	return call
 }
 
-// allFree requires that nothing holds any of keys, soon.
+// allFree requires that all keys are free within cleanedUp.
 func (c *trial) allFree(keys []string, why string) {
 	c.Helper()
 	b, begin := c.open(), time.Now()
@@ -224,13 +224,13 @@ func (c *trial) newKeys(n int) (keys []string) {
 
 func cancelledAtRandom(c *trial) {
 	l := c.locker()
-	c.passesBy(l, c.newKey(), c.soon(), "connections stand")
+	c.mustAcquire(l, c.newKey(), c.timeout(), "when the Locker connects")
 	keys := c.newKeys(60)
 	c.giveUp(l, keys, 4*time.Millisecond)
 	c.allFree(keys, "acquires were given up")
 }
 
-// Who gives up in line leaves no place behind that others would wait for.
+// A call that gives up in the queue leaves no place that others would wait for.
 func cancelledInLine(c *trial) {
 	l, b, key := c.locker(), c.open(), c.newKey()
 	lease := b.get(b.attempt(key))
@@ -242,19 +242,19 @@ func cancelledInLine(c *trial) {
 	c.giveUp(l, same[:8], 200*time.Millisecond)
 	c.free(lease)
 	c.allFree(same[:2], "all waiters gave up")
-	c.passesBy(l, key, pollLimit, "after all waiters gave up")
+	c.mustAcquire(l, key, pollLimit, "after all waiters gave up")
 }
 
 // The engine hangs, and is slow, while acquires are under way.
 func cancelledHung(c *trial) {
 	l, faults := c.lockerFaulty()
-	c.passesBy(l, c.newKey(), c.soon(), "connections stand")
+	c.mustAcquire(l, c.newKey(), c.timeout(), "when the Locker connects")
 	var keys []string
 	for _, fault := range []func(){faults.Silence, faults.LoseReplies, func() { faults.Delay(20 * time.Millisecond) }} {
 		some := c.newKeys(24)
 		keys = append(keys, some...)
 		timer := time.AfterFunc(rand.N(2*time.Millisecond), fault)
-		c.giveUp(l, some[:12], 4*time.Millisecond) // before, while, or after
+		c.giveUp(l, some[:12], 4*time.Millisecond) // before, during, or after the start of the fault
 		timer.Stop()
 		fault()
 		c.giveUp(l, some[12:], 60*time.Millisecond)
@@ -265,10 +265,10 @@ func cancelledHung(c *trial) {
 				_ = finish(held)
 				break
 			}
-			if time.Since(begin) > c.soon() {
+			if time.Since(begin) > c.timeout() {
 				c.Fatalf("the Locker does not recover: %v", err)
 			}
 		}
 	}
-	c.allFree(keys, fmt.Sprintf("acquires of a ttl of %v were given up on an engine that hung", c.long()))
+	c.allFree(keys, fmt.Sprintf("acquires with a ttl of %v were given up on an engine that hung", c.long()))
 }

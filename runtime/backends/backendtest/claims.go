@@ -7,7 +7,8 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// stormKey is a key that a storm fights for, and how: the last policy needs most room.
+// stormKey is a key of a storm, with the policies under which it is acquired. The last policy
+// excludes the most others.
 type stormKey struct {
 	name     string
 	policies []lock.Policy
@@ -32,17 +33,17 @@ func (st *storm) drawKeys() {
 	}
 }
 
-// verify looks for claims that overlap and may not, and for tokens that do not rise.
+// verify looks for claims that overlap but must not, and for tokens that do not rise.
 func (st *storm) verify() {
 	for key, claims := range st.claims {
 		slices.SortFunc(claims, func(a, b claim) int { return a.from.Compare(b.from) })
 		at := func(t time.Time) time.Duration { return t.Sub(claims[0].from).Round(time.Microsecond) }
 		var inside []claim
-		token := uint64(0) // of the last that was alone
+		token := uint64(0) // of the last claim that excluded all others
 		for _, b := range claims {
 			inside = slices.DeleteFunc(inside, func(a claim) bool { return !b.from.Before(a.until) })
 			for _, a := range inside {
-				if !together(a.policy, b.policy) {
+				if !compatible(a.policy, b.policy) {
 					st.Errorf("seed %d: two held %s: %s from %v until %v with token %d, and %s from %v with token %d",
 						st.seed, key, a.who, at(a.from), at(a.until), a.token, b.who, at(b.from), b.token)
 				}
@@ -62,8 +63,8 @@ func (st *storm) verify() {
 	}
 }
 
-// together reports whether holds under p and q may be beside each other.
-func together(p, q *lock.Policy) bool { return p.Read && q.Read || p.Permits > 0 }
+// compatible reports whether holds under p and q may exist at the same time.
+func compatible(p, q *lock.Policy) bool { return p.Read && q.Read || p.Permits > 0 }
 
 func taken(claims []claim) (n int) {
 	for _, c := range claims {

@@ -9,7 +9,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// Close gives back what is held and leaves nothing running.
+// Close releases all locks and leaves no goroutine running.
 var closing = []check{
 	{name: "Backend", run: closedBackend},
 	{name: "FreesHolds", run: closeFreesHolds},
@@ -22,8 +22,8 @@ var closing = []check{
 	{name: "GoroutinesHung", alone: true, needs: []Ability{NetworkFaults}, run: closeEndsGoroutinesHung},
 }
 
-// A Backend that is closed refuses at once with ErrClosed, or works on where it holds nothing
-// open; to close it again is harmless.
+// A closed Backend refuses at once with ErrClosed. A Backend that holds nothing open may
+// continue to work. A second Close is harmless.
 func closedBackend(c *trial) {
 	b := c.h.Open(c.T)
 	a := &client{Backend: b, c: c, id: newID(c)}
@@ -33,7 +33,7 @@ func closedBackend(c *trial) {
 			c.Errorf("Close: %v", err)
 		}
 	}
-	ctx, cancel := brief(c.soon())
+	ctx, cancel := brief(c.timeout())
 	defer cancel()
 	begin := time.Now()
 	attempt := a.attempt(c.newKey())
@@ -49,8 +49,8 @@ func closedBackend(c *trial) {
 	}
 }
 
-// Close waits for what is held as long as its context lets it; then it takes it
-// away, and the next may have it at once.
+// Close waits for holds until its context ends. Then it ends them, and another process can
+// acquire the key at once.
 func closeFreesHolds(c *trial) {
 	l, key := c.locker(), c.newKey()
 	ctx, held := c.enter(l, c.policy(), key)
@@ -58,12 +58,12 @@ func closeFreesHolds(c *trial) {
 	defer cancel()
 	begin := time.Now()
 	if err := l.Close(short); err == nil {
-		c.Error("Close, whose context ended while a lock was held, says nothing of it")
+		c.Error("Close, whose context ended while a lock was held, returned no error")
 	}
 	c.within("Close", begin, time.Second+2*overrun)
 	c.ended(ctx)
 	c.lost("what the wrapper returns", finish(held))
-	c.passesBy(c.locker(), key, pollLimit, "after Close")
+	c.mustAcquire(c.locker(), key, pollLimit, "after Close")
 }
 
 func closeEndsWaits(c *trial) {
@@ -76,10 +76,10 @@ func closeEndsWaits(c *trial) {
 	c.within("Close, of a Locker that waited for a lock,", begin, time.Second+overrun)
 	c.is("an acquire that waited", receive(c, "it to end", waiter).err, lock.ErrClosed)
 	c.leave(held)
-	c.passesBy(other, key, pollLimit, "after a waiter was closed")
+	c.mustAcquire(other, key, pollLimit, "after a waiter was closed")
 }
 
-// A call that waits for a hung engine ends with its Backend, also if its context does not.
+// A call that waits for a hung engine ends when its Backend is closed, even if its context has not ended.
 func closeEndsCalls(c *trial) {
 	a, faults := c.openFaulty()
 	lease := a.take(c.newKey())
@@ -92,17 +92,16 @@ func closeEndsCalls(c *trial) {
 	}()
 	go func() { answers <- lease.Renew(context.Background(), c.long()) }()
 	go func() { answers <- a.Undo(context.Background(), other) }()
-	time.Sleep(100 * time.Millisecond) // they are under way
+	time.Sleep(100 * time.Millisecond) // then the calls are under way
 	begin := time.Now()
-	go func() { _ = a.Close() }() // what it says is asked by others
+	go func() { _ = a.Close() }() // other checks look at its error
 	for range cap(answers) {
-		_ = receive(c, "a call under way to end after Close", answers) // whatever it says
+		_ = receive(c, "a call under way to end after Close", answers) // any error is right
 	}
-	c.withinAlone("a call under way, after Close,", begin, 2*time.Second+slackOfClose)
+	c.withinLocal("a call under way, after Close,", begin, 2*time.Second+slackOfClose)
 }
 
-// A Backend that Lockers share lives as long as the last of them, if it says
-// that it can be shared.
+// A Backend that implements driver.Shared stays open until the last of its Lockers is closed.
 func closeOfShared(c *trial) {
 	b := c.h.Open(c.T)
 	if _, ok := b.(driver.Shared); !ok {
@@ -116,11 +115,11 @@ func closeOfShared(c *trial) {
 	c.closeLocker(one)
 	time.Sleep(c.steady())
 	c.leaveKept(ctx, begin, c.steady(), held)
-	c.passesBy(two, key, pollLimit, "after the other Locker was closed")
+	c.mustAcquire(two, key, pollLimit, "after the other Locker was closed")
 }
 
-// Close on a hung engine ends in time too: after ctx a second for what is to be
-// undone, and one that the engine's client library may take to close.
+// Close on a hung engine ends in time too. After ctx has ended, it may take one second for
+// undoing, and one second for the engine's client library to close.
 func closeOnHungEngine(c *trial) {
 	l, faults := c.lockerFaulty()
 	c.enter(l, c.policy(), c.newKey())
@@ -131,12 +130,12 @@ func closeOnHungEngine(c *trial) {
 	done := make(chan error, 1)
 	go func() { done <- l.Close(ctx) }()
 	if err := receive(c, "Close on a hung engine to end", done); err == nil {
-		c.Error("Close of a Locker that holds a lock says nothing of it")
+		c.Error("Close of a Locker that holds a lock returned no error")
 	}
-	c.withinAlone("Close on a hung engine", begin, 100*time.Millisecond+2*time.Second+slackOfClose)
+	c.withinLocal("Close on a hung engine", begin, 100*time.Millisecond+2*time.Second+slackOfClose)
 }
 
-// Whoever waits is told of Close also while the engine does not answer its last attempt.
+// Close ends a call that waits, even while the engine does not answer the call's last attempt.
 func closeEndsHungWait(c *trial) {
 	other, key := c.locker(), c.newKey()
 	_, held := c.enter(other, &lock.Policy{TTL: c.long()}, key)
@@ -150,19 +149,19 @@ func closeEndsHungWait(c *trial) {
 		}
 	}
 	faults.Silence()
-	time.Sleep(pollLimit + 100*time.Millisecond) // it asks again meanwhile
+	time.Sleep(pollLimit + 100*time.Millisecond) // the waiting call makes another attempt meanwhile
 	ctx, cancel := brief(2 * time.Second)
 	defer cancel()
 	begin := time.Now()
-	go func() { _ = l.Close(ctx) }() // an engine that is silent takes nothing back
+	go func() { _ = l.Close(ctx) }() // it fails: a silent engine confirms no undo
 	c.is("an acquire that waited", receive(c, "it to end", waiter).err, lock.ErrClosed)
-	c.withinAlone("an acquire that waited, after Close,", begin, slackOfClose)
+	c.withinLocal("an acquire that waited, after Close,", begin, slackOfClose)
 }
 
-// slackOfClose is what a Close may take beside its waiting.
+// slackOfClose is how long a Close may take in addition to the times that it waits.
 const slackOfClose = 400 * time.Millisecond
 
-// use has l do all that starts something: hold, renew, wait, give up.
+// use has l hold, renew, wait and give up, because each of these may start goroutines.
 func (c *trial) use(l *lock.Locker) {
 	c.Helper()
 	b, key := c.open(), c.newKey()
@@ -180,7 +179,7 @@ func (c *trial) use(l *lock.Locker) {
 	}
 	c.free(lease)
 	c.leave(c.entered(waiter).held)
-	_ = finish(renewed) // lost, perhaps, on a machine that is overloaded
+	_ = finish(renewed) // an overloaded machine may have lost it
 }
 
 func closeEndsGoroutines(c *trial) {
@@ -200,7 +199,7 @@ func closeEndsGoroutinesHung(c *trial) {
 		u.use(l)
 		_, held := u.enter(l, u.policy(), u.newKey())
 		faults.Silence()
-		_ = finish(held) // it goes on in the background, until Close
+		_ = finish(held) // the release continues in the background until Close
 		ctx, cancel := brief(50 * time.Millisecond)
 		defer cancel()
 		_ = l.Close(ctx)

@@ -8,16 +8,16 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// Calls wait inside of a lock until another call, of any process, tells them.
+// Calls wait for a condition, under a lock, until another call of any process signals it.
 var conditions = []check{
 	{name: "Order", needs: []Ability{FairLocks}, run: conditionOrder},
 	{name: "Broadcast", needs: []Ability{FairLocks}, run: conditionBroadcast},
 	{name: "GivesUp", needs: []Ability{FairLocks}, run: conditionGivesUp},
 }
 
-// waitsIn has l take key and wait in its condition. It returns when it waits; the channel has
-// who was called, by n.
-func (c *trial) waitsIn(l *lock.Locker, key string, n int, called chan<- int) {
+// waitsIn has l take key and wait for its condition. waitsIn returns when the call waits. The call
+// sends n to woken when a signal wakes it.
+func (c *trial) waitsIn(l *lock.Locker, key string, n int, woken chan<- int) {
 	waiting, begin := make(chan struct{}), time.Now()
 	go func() {
 		err := l.Do(c.bounded(), c.policy(), key, func(ctx context.Context) error {
@@ -25,86 +25,87 @@ func (c *trial) waitsIn(l *lock.Locker, key string, n int, called chan<- int) {
 			if err := lock.NewCond(l, key).Wait(ctx); err != nil {
 				return err
 			}
-			called <- n
+			woken <- n
 			return lock.Check(ctx)
 		})
 		if err != nil && !c.late(begin, err) {
 			c.Errorf("Wait of call %d: %v", n, err)
-			called <- -1
+			woken <- -1
 		}
 	}()
 	receive(c, "a call to have its lock", waiting)
-	// Its lock is free when it waits.
+	// The lock is free while the call waits.
 	if err := l.Do(c.bounded(), c.policy(), key, func(context.Context) error { return nil }); err != nil && !c.late(begin, err) {
-		c.Errorf("the lock that a call waits under: %v", err)
+		c.Errorf("the lock of a call that waits for a condition: %v", err)
 	}
 }
 
-// tells calls those that wait, under the lock.
-func (c *trial) tells(l *lock.Locker, key string, call func(*lock.Cond, context.Context) error) {
+// signals runs call, which is Signal or Broadcast, under the lock.
+func (c *trial) signals(l *lock.Locker, key string, call func(*lock.Cond, context.Context) error) {
 	c.Helper()
 	err := l.Do(c.bounded(), c.policy(), key, func(ctx context.Context) error { return call(lock.NewCond(l, key), ctx) })
 	if err != nil {
-		c.Errorf("a call of a condition: %v", err)
+		c.Errorf("Signal or Broadcast: %v", err)
 	}
 }
 
-// next returns who was called next.
-func (c *trial) next(called <-chan int) int {
+// nextWoken returns the number of the call that woke next.
+func (c *trial) nextWoken(woken <-chan int) int {
 	select {
-	case n := <-called:
+	case n := <-woken:
 		return n
-	case <-time.After(c.soon()):
-		c.Fatal("a call is lost: nobody has heard it")
+	case <-time.After(c.timeout()):
+		c.Fatal("a signal was lost: it woke no call")
 		return -1
 	}
 }
 
-// heardIn is within what time a call must be heard to go to nobody else: see driver.Caller.
+// heardIn is the time within which a signal must wake a call, so that the engine does not pass
+// the signal on to the next call: see driver.Caller.
 const heardIn = 400 * time.Millisecond
 
-// Each Signal calls one, in the order in which they began to wait, whose process it ever is.
+// Each Signal wakes one call, in the order in which they began to wait, across all processes.
 func conditionOrder(c *trial) {
 	lockers := []*lock.Locker{c.locker(), c.locker()}
-	key, called, came := c.newKey(), make(chan int, 4), time.Now()
+	key, woken, began := c.newKey(), make(chan int, 4), time.Now()
 	for n := range 4 {
-		c.waitsIn(lockers[n%2], key, n, called)
+		c.waitsIn(lockers[n%2], key, n, woken)
 	}
 	for n := range 4 {
 		begin := time.Now()
-		c.tells(lockers[(n/2)%2], key, (*lock.Cond).Signal)
-		got := c.next(called)
+		c.signals(lockers[(n/2)%2], key, (*lock.Cond).Signal)
+		got := c.nextWoken(woken)
 		if took := time.Since(begin); took > heardIn {
-			c.Logf("the engine or the machine is slow: a Signal was heard after %v, and may have gone to the next", took)
-			c.tells(lockers[0], key, (*lock.Cond).Broadcast)
+			c.Logf("the engine or the machine is slow: a Signal took %v to wake a call, and may have been passed on to the next call", took)
+			c.signals(lockers[0], key, (*lock.Cond).Broadcast)
 			for range 3 - n {
-				c.next(called)
+				c.nextWoken(woken)
 			}
 			return
 		}
-		if got != n && !c.placesEnd(came) {
-			c.Errorf("call %d has heard the Signal %d", got, n)
+		if got != n && !c.mayLosePlace(began) {
+			c.Errorf("Signal %d woke call %d", n, got)
 		}
-		if len(called) > 0 {
-			c.Error("one Signal has called two")
+		if len(woken) > 0 {
+			c.Error("one Signal woke two calls")
 		}
 	}
 }
 
-// A Broadcast calls all, and one after the other they have the lock.
+// A Broadcast wakes all calls, and they take the lock one after the other.
 func conditionBroadcast(c *trial) {
 	lockers := []*lock.Locker{c.locker(), c.locker()}
-	key, called := c.newKey(), make(chan int, 4)
+	key, woken := c.newKey(), make(chan int, 4)
 	for n := range 4 {
-		c.waitsIn(lockers[n%2], key, n, called)
+		c.waitsIn(lockers[n%2], key, n, woken)
 	}
-	c.tells(lockers[0], key, (*lock.Cond).Broadcast)
+	c.signals(lockers[0], key, (*lock.Cond).Broadcast)
 	for range 4 {
-		c.next(called)
+		c.nextWoken(woken)
 	}
 }
 
-// A Wait whose context ends has the lock again when it returns, and takes nobody's call.
+// A Wait whose context ends has the lock again when it returns, and takes no signal from others.
 func conditionGivesUp(c *trial) {
 	l, key := c.locker(), c.newKey()
 	ctx, held := c.enter(l, c.policy(), key)
@@ -117,8 +118,8 @@ func conditionGivesUp(c *trial) {
 		c.Errorf("Check after a Wait whose context has ended: %v", err)
 	}
 	c.leave(held)
-	called := make(chan int, 1)
-	c.waitsIn(l, key, 1, called)
-	c.tells(c.locker(), key, (*lock.Cond).Signal)
-	c.next(called)
+	woken := make(chan int, 1)
+	c.waitsIn(l, key, 1, woken)
+	c.signals(c.locker(), key, (*lock.Cond).Signal)
+	c.nextWoken(woken)
 }

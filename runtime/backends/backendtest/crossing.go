@@ -14,12 +14,13 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// crossingEnv is how many calls for several keys cross; a few unless it is set.
+// crossingEnv is the environment variable that says how many calls for several keys to make.
+// If it is not set, fewCrossing calls are made.
 const crossingEnv = "LOCKGEN_CROSSING"
 
 const fewCrossing = 60
 
-// many returns the number that the environment has by this name, few unless it is set.
+// many returns the number in the environment variable env, or few if env is not set.
 func many(t testing.TB, env string, few int64) int64 {
 	t.Helper()
 	text := os.Getenv(env)
@@ -28,12 +29,12 @@ func many(t testing.TB, env string, few int64) int64 {
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		t.Fatalf("%s is no number: %v", env, err)
+		t.Fatalf("%s is not a number: %v", env, err)
 	}
 	return n
 }
 
-// crossing is Lockers whose calls for several of the same keys cross.
+// crossing is the state of crossingCalls.
 type crossing struct {
 	*trial
 	keys      []string
@@ -43,13 +44,13 @@ type crossing struct {
 	got, none atomic.Int64
 }
 
-// crossingCalls has calls of eight Lockers cross, each with connections of its own: each
-// call has all of its keys or none, nobody is inside with another, and no two wait for each
-// other.
+// crossingCalls has eight Lockers, each with connections of its own, lock overlapping sets of
+// keys. Each call gets all of its keys or none, no key has two holders, and no two calls wait
+// for each other.
 func crossingCalls(c *trial) {
 	const lockers, goroutines, keys = 8, 2, 10
 	x := &crossing{trial: c, keys: c.newKeys(keys), inside: make([]atomic.Bool, keys), calls: many(c, crossingEnv, fewCrossing)}
-	ctx, cancel := context.WithTimeout(c.Context(), c.soon()+30*time.Second+time.Duration(x.calls)*50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(c.Context(), c.timeout()+30*time.Second+time.Duration(x.calls)*50*time.Millisecond)
 	defer cancel()
 	var callers sync.WaitGroup
 	began := time.Now()
@@ -65,16 +66,16 @@ func crossingCalls(c *trial) {
 	}
 	callers.Wait()
 	if ctx.Err() != nil {
-		c.Error("the calls did not come to an end")
+		c.Error("the calls did not end in time")
 	}
-	c.Logf("%d calls got all, %d none, in %v", x.got.Load(), x.none.Load(), time.Since(began).Round(time.Millisecond))
+	c.Logf("%d calls got all keys, %d got none, in %v", x.got.Load(), x.none.Load(), time.Since(began).Round(time.Millisecond))
 	last := c.locker()
 	for _, key := range x.keys {
-		c.passesBy(last, key, c.soon(), "all calls are over")
+		c.mustAcquire(last, key, c.timeout(), "after all calls ended")
 	}
 }
 
-// call takes two to five of the keys, named in any order. One in five does not wait for long.
+// call takes two to five of the keys, in random order. One call in five waits for a short time only.
 func (x *crossing) call(ctx context.Context, l *lock.Locker) {
 	p := &lock.Policy{}
 	if rand.IntN(5) == 0 {
@@ -87,7 +88,7 @@ func (x *crossing) call(ctx context.Context, l *lock.Locker) {
 	}
 	_, held, err := l.AcquireAll(ctx, reqs...)
 	if err != nil {
-		if x.none.Add(1); p.Wait == 0 || !inVain(err) {
+		if x.none.Add(1); p.Wait == 0 || !maybeTooShort(err) {
 			x.Errorf("AcquireAll: %v", err)
 		}
 		return
@@ -105,8 +106,8 @@ func (x *crossing) call(ctx context.Context, l *lock.Locker) {
 	x.leave(held)
 }
 
-// inVain reports whether err may end a call whose wait is over: it waited for a holder, or
-// for the engine's answer, or nothing was sent before.
-func inVain(err error) bool {
+// maybeTooShort reports whether err is a possible result of a call whose Wait was too short. The call
+// waited for a holder or for the engine's answer, or it ended before it sent anything.
+func maybeTooShort(err error) bool {
 	return errors.Is(err, lock.ErrNotAcquired) || errors.Is(err, lock.ErrIndeterminate) || errors.Is(err, lock.ErrUnavailable)
 }

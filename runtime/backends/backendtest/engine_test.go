@@ -15,9 +15,9 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// engine is the server of the Backend that the suite itself is tested on: locks
-// in memory, and what memlock has no need of, because nobody is far from it:
-// tombstones, conflicts, limits. It is right unless it is a mutant.
+// engine is the server of the Backend on which the suite itself is tested. It keeps locks
+// in memory. It adds what memlock does not need, because memlock has no network:
+// tombstones, conflicts and limits. It is right unless it is a mutant.
 type engine struct {
 	mutant
 	memory *memlock.Backend
@@ -27,8 +27,8 @@ type engine struct {
 	undone   map[string]bool                // by acquisition
 	occupied map[string]bool
 	watched  map[string]int
-	tokens   map[string]uint64 // of mutants
-	resent   map[string]int    // by acquisition, of mutants
+	tokens   map[string]uint64 // by key; only mutants use it
+	resent   map[string]int    // by acquisition; only mutants use it
 }
 
 const (
@@ -50,8 +50,8 @@ func (e *engine) harness() backendtest.Harness {
 	return backendtest.Harness{
 		Name:       "memory behind a network",
 		Cannot:     backendtest.MutexesOnly("it stands in for an engine with mutexes"),
-		Open:       func(testing.TB) driver.Backend { return newWay(e) },
-		OpenFaulty: func(testing.TB) (driver.Backend, backendtest.Faults) { w := newWay(e); return w, w },
+		Open:       func(testing.TB) driver.Backend { return newRemote(e) },
+		OpenFaulty: func(testing.TB) (driver.Backend, backendtest.Faults) { w := newRemote(e); return w, w },
 		TTL:        ttl, Slack: 10 * time.Millisecond,
 		MinTTL: minTTL, MaxTTL: maxTTL,
 		MaxKey:    maxKey,
@@ -77,13 +77,13 @@ func (e *engine) acquire(a *driver.Acquisition) (driver.Lease, error) {
 	defer e.mu.Unlock()
 	switch owner := e.owners[a.Key]; {
 	case e.occupied[a.Key] && !e.is(overwritesConflicts):
-		return nil, fmt.Errorf("%w: %q is no lock", lock.ErrConflict, a.Key)
+		return nil, fmt.Errorf("%w: %q is not a lock", lock.ErrConflict, a.Key)
 	case e.undone[a.ID]:
-		return nil, errors.New("undone already")
+		return nil, errors.New("the acquisition was undone")
 	case owner != nil && owner.ID == a.ID && e.is(refusesResends):
 		return nil, &driver.HeldError{}
 	case owner != nil && client(owner) == client(a) && e.is(ownedByClient):
-		owner.ID, a.ID = a.ID, owner.ID // whoever it is
+		owner.ID, a.ID = a.ID, owner.ID // any acquisition of the client counts as the owner
 	}
 	sent := *a
 	sent.TTL = e.leaseOf(a.TTL)
@@ -231,7 +231,7 @@ func (e *engine) undo(a *driver.Acquisition) error {
 	return nil
 }
 
-// leftovers are the keys with prefix that are held or waited for.
+// leftovers returns the keys with prefix that are held or waited for.
 func (e *engine) leftovers(prefix string) (kept []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

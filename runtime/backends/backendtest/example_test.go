@@ -9,7 +9,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// In a file of tests this is func TestConformance(t *testing.T).
+// In a test file, write this function as func TestConformance(t *testing.T).
 func ExampleRun() {
 	_ = func(t *testing.T) {
 		engine := memlock.New()
@@ -20,10 +20,10 @@ func ExampleRun() {
 			Slack: 100 * time.Millisecond,
 
 			MaxKey: backendtest.Unlimited,
-			Remove: func(_ testing.TB, key string) { /* takes it away, as an operator would */ },
+			Remove: func(_ testing.TB, key string) { /* deletes the lock, as an operator would */ },
 			Cannot: map[backendtest.Ability]string{
-				backendtest.NetworkFaults: "a call into this process's memory has no way to be lost on",
-				backendtest.Conflict:      "memory holds locks alone",
+				backendtest.NetworkFaults: "a call to memory of this process can't be lost",
+				backendtest.Conflict:      "the memory holds nothing but locks",
 			},
 		})
 	}

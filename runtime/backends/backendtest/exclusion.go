@@ -10,7 +10,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// At most one holds a key, and is inside its lease.
+// A key has at most one holder at a time, and the holder's lease has not ended.
 var exclusion = []check{
 	{name: "OneOwner", run: oneOwner},
 	{name: "SameClient", run: sameClient},
@@ -20,7 +20,7 @@ var exclusion = []check{
 	{name: "Crossing", run: crossingCalls},
 }
 
-// A key that is held is refused to other clients, by a HeldError.
+// While a key is held, other clients get a HeldError.
 func oneOwner(c *trial) {
 	a, b := c.open(), c.open()
 	key := c.newKey()
@@ -33,8 +33,8 @@ func oneOwner(c *trial) {
 	c.free(lease)
 }
 
-// One client's acquisitions exclude each other too: an owner is an acquisition,
-// no client and no session.
+// Acquisitions of one client exclude each other too: the owner is the acquisition,
+// not the client and not the session.
 func sameClient(c *trial) {
 	a := c.open()
 	key := c.newKey()
@@ -55,7 +55,7 @@ func othersAreFree(c *trial) {
 	}
 }
 
-// Of many attempts at one instant, by several clients, one succeeds.
+// Of many attempts at one instant, made by several clients, one succeeds.
 func race(c *trial) {
 	clients := []*client{c.open(), c.open(), c.open()}
 	for range 5 {
@@ -85,22 +85,22 @@ func race(c *trial) {
 		if len(won) > 1 {
 			c.Fatalf("%d attempts took one key", len(won))
 		}
-		if len(won) == 0 { // each saw another's attempt: allowed, if all give way
+		if len(won) == 0 { // allowed: each may have seen another's attempt, and given up
 			won = append(won, clients[0].takeWithin(key, overrun, "all attempts were refused"))
 		}
 		c.free(won[0])
 	}
 }
 
-// Sections under one key, of several Lockers with several goroutines each, never
-// overlap: the race detector looks on.
+// Critical sections under one key, of several Lockers with several goroutines each, never
+// overlap. The race detector checks this too.
 func lockersExclude(c *trial) { c.exclude(c.policy()) }
 
 func (c *trial) exclude(p *lock.Policy) {
 	const lockers, goroutines, times = 3, 4, 5
 	key := c.newKey()
 	total := 0            // guarded by the lock under test
-	var lost atomic.Int64 // before anything was done: see late
+	var lost atomic.Int64 // sections whose lock was lost before they did anything: see late
 	var all sync.WaitGroup
 	for range lockers {
 		l := c.locker()
@@ -123,6 +123,6 @@ func (c *trial) exclude(p *lock.Policy) {
 	}
 	all.Wait()
 	if want := lockers*goroutines*times - int(lost.Load()); total != want {
-		c.Errorf("%d sections counted %d", want, total)
+		c.Errorf("%d critical sections counted to %d", want, total)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// First come, first served, over all goroutines of all processes.
+// First come, first served, across all goroutines of all processes.
 var fair = []check{
 	{name: "Order", needs: []Ability{FairLocks}, run: fairOrder, without: refusesKind(lock.Policy{Fair: true})},
 	{name: "Exclusion", needs: []Ability{FairLocks}, run: fairExclusion},
@@ -19,7 +19,7 @@ var fair = []check{
 
 var inOrder = lock.Policy{Fair: true}
 
-// The order of grants is the order of arrival, whose process it ever is.
+// The order of grants is the order of arrival, across all processes.
 func fairOrder(c *trial) {
 	const waiters = 8
 	lockers := []*kindLocker{c.kindLocker(), c.kindLocker(), c.kindLocker()}
@@ -27,24 +27,24 @@ func fairOrder(c *trial) {
 	_, held := c.enter(lockers[0].Locker, c.kind(inOrder), key)
 	begin := time.Now()
 	var all []<-chan *lock.Hold
-	var line []int
+	var queue []int
 	for i := range waiters {
-		all, line = append(all, c.begin(lockers[i*i%3], inOrder, key)), append(line, i)
+		all, queue = append(all, c.begin(lockers[i*i%3], inOrder, key)), append(queue, i)
 	}
 	handed := time.Now()
 	c.leave(held)
 	for range all {
 		next, h := c.oneOf(all)
-		for ; line[0] != next; line = append(line[1:], line[0]) {
-			// One that is late by more than its brief lease has lost its turn, and stands in line again.
-			if after := time.Since(handed); after < briefLease && !c.placesEnd(begin) {
-				c.Errorf("the lock went to the %dth to arrive, not to the %dth, after %v", next, line[0], after)
+		for ; queue[0] != next; queue = append(queue[1:], queue[0]) {
+			// A waiter that is late by more than its brief lease has lost its turn, and is in the queue again.
+			if after := time.Since(handed); after < briefLease && !c.mayLosePlace(begin) {
+				c.Errorf("the lock went to waiter %d, not to waiter %d, after %v", next, queue[0], after)
 			}
 		}
-		all[next], line = nil, line[1:]
+		all[next], queue = nil, queue[1:]
 		for j, other := range all {
 			if len(other) > 0 && !isLost(h) {
-				c.Errorf("the %dth to arrive has the lock, and the %dth", next, j)
+				c.Errorf("waiters %d and %d have the lock at the same time", next, j)
 			}
 		}
 		handed = time.Now()
@@ -52,30 +52,30 @@ func fairOrder(c *trial) {
 	}
 }
 
-// placesEnd reports whether one that stands in line since begin may have lost its place: it has not
-// asked for 2.5 s, although it does each second.
-func (c *trial) placesEnd(begin time.Time) bool {
+// mayLosePlace reports whether a call that has been in the queue since begin may have lost its place.
+// That happens if the call has made no attempt for 2.5 s, although it makes one each second.
+func (c *trial) mayLosePlace(begin time.Time) bool {
 	const lasts = 2500 * time.Millisecond
 	return time.Since(begin) >= lasts && c.lag(begin) >= lasts-pollLimit
 }
 
-// oneOf returns the hold that comes first, and whose it is.
+// oneOf returns the hold that is granted first, and its index.
 func (c *trial) oneOf(all []<-chan *lock.Hold) (int, *lock.Hold) {
 	c.Helper()
-	for begin := time.Now(); time.Since(begin) < c.soon(); time.Sleep(time.Millisecond) {
+	for begin := time.Now(); time.Since(begin) < c.timeout(); time.Sleep(time.Millisecond) {
 		for i, held := range all {
 			if len(held) > 0 {
-				return i, c.comes("the next in line", held)
+				return i, c.comes("the next call in the queue", held)
 			}
 		}
 	}
-	c.Fatal("none of those in line has got the lock")
+	c.Fatal("no call in the queue has got the lock")
 	return 0, nil
 }
 
 func fairExclusion(c *trial) { c.exclude(c.kind(inOrder)) }
 
-// Who died in the queue is passed over within a second.
+// A waiter that died in the queue is passed over within a second.
 func fairDeadWaiter(c *trial) {
 	dead, a, b, key := c.open(), c.kindLocker(), c.kindLocker(), c.newKey()
 	_, held := c.enter(a.Locker, c.kind(inOrder), key)
@@ -83,15 +83,15 @@ func fairDeadWaiter(c *trial) {
 	gone.Queue = true
 	dead.refused(gone)
 	next := c.begin(b, inOrder, key)
-	c.waits("who comes after a dead waiter", next)
+	c.waits("the call behind a dead waiter", next)
 	begin := time.Now()
 	c.leave(held)
-	after := c.comes("who comes after a dead waiter", next)
+	after := c.comes("the call behind a dead waiter", next)
 	c.within("passing over a dead waiter", begin, time.Second)
 	c.leave(after)
 }
 
-// Who gives up leaves the queue, and holds nobody up.
+// A call that gives up leaves the queue, and does not delay the others.
 func fairGivesUp(c *trial) {
 	a, b, d, key := c.kindLocker(), c.kindLocker(), c.kindLocker(), c.newKey()
 	_, held := c.enter(a.Locker, c.kind(inOrder), key)
@@ -101,25 +101,25 @@ func fairGivesUp(c *trial) {
 		time.Sleep(time.Millisecond)
 	}
 	next := c.begin(d, inOrder, key)
-	c.waits("who comes next", next)
+	c.waits("the next call in the queue", next)
 	cancel()
 	if e := <-gone; e.err == nil {
-		c.Error("who gave up has got the lock")
+		c.Error("the call that gave up has got the lock")
 	}
 	time.Sleep(time.Second) // for its undo
 	begin := time.Now()
 	c.leave(held)
-	after := c.comes("who comes next", next)
-	c.within("the turn after one that gave up", begin, time.Second) // its place would last longer
+	after := c.comes("the next call in the queue", next)
+	c.within("the grant after a call that gave up", begin, time.Second) // its place would last longer
 	c.leave(after)
 }
 
-// lostAnswer has an acquire whose answer was lost leave nothing behind (CURATOR-335).
+// lostAnswer checks that an acquire whose answer was lost leaves nothing behind (CURATOR-335).
 func lostAnswer(p lock.Policy) func(c *trial) {
 	return func(c *trial) {
 		l, faults := c.lockerFaulty()
 		b, key := c.kindLocker(), c.newKey()
-		_, held := c.enter(l, c.kind(p), key) // connections are there
+		_, held := c.enter(l, c.kind(p), key) // sets up connections
 		c.leave(held)
 		faults.LoseReplies()
 		ctx, cancel := context.WithTimeout(c.bounded(), 300*time.Millisecond)
@@ -130,6 +130,6 @@ func lostAnswer(p lock.Policy) func(c *trial) {
 			lostHold.Release(nil)
 		}
 		faults.Heal()
-		c.leave(c.comes("another", c.begin(b, p, key)))
+		c.leave(c.comes("another client", c.begin(b, p, key)))
 	}
 }

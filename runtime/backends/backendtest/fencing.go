@@ -10,7 +10,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// Tokens rise strictly with every hold of a key.
+// Each hold of a key has a higher token than the hold before it.
 var fencing = []check{
 	{name: "Rise", run: tokensRise},
 	{name: "Blocks", run: tokenBlocks},
@@ -20,7 +20,7 @@ var fencing = []check{
 	{name: "Lockers", run: lockerTokens},
 }
 
-// block takes key with n tokens asked for.
+// block takes key and asks for n tokens.
 func (cl *client) block(key string, n uint64, ttl time.Duration) driver.Lease {
 	cl.c.Helper()
 	a := cl.attempt(key)
@@ -29,7 +29,7 @@ func (cl *client) block(key string, n uint64, ttl time.Duration) driver.Lease {
 	lease := cl.get(a)
 	from, got := lease.Tokens()
 	if got == 0 || from == 0 || from+got < from {
-		cl.c.Fatalf("Tokens() = %d, %d; a lease has one token at least, and none is 0", from, got)
+		cl.c.Fatalf("Tokens() = %d, %d; a lease has at least one token, and no token is 0", from, got)
 	}
 	return lease
 }
@@ -54,8 +54,8 @@ func (c *trial) above(l driver.Lease, highest uint64) {
 	}
 }
 
-// A block is used from its first token up, partly or to its end, as the
-// release says; the next one begins above what was used.
+// A block is used from its first token up, partly or to its end. The release says
+// how far. The next block begins above the tokens that were used.
 func tokenBlocks(c *trial) {
 	a, b := c.open(), c.open()
 	key := c.newKey()
@@ -72,7 +72,7 @@ func tokenBlocks(c *trial) {
 	}
 }
 
-// Nobody knows what the dead have used: all of it.
+// Nobody knows which tokens a dead holder has used, so all of its block count as used.
 func tokensAfterExpiry(c *trial) {
 	a, b := c.open(), c.open()
 	key := c.newKey()
@@ -107,12 +107,12 @@ func tokensOverRenewals(c *trial) {
 	c.free(lease)
 }
 
-// Through Lockers every hold has a token above the one before it, whether the
+// With Lockers, each hold has a higher token than the hold before it, whether the
 // lease was handed on in the process or came from the engine.
 func lockerTokens(c *trial) {
 	key := c.newKey()
-	var highest uint64 // guarded by the lock under test, as is what follows
-	var tokens int
+	var highest uint64 // guarded by the lock under test
+	var tokens int     // guarded by the lock under test
 	var lost atomic.Int64
 	var all sync.WaitGroup
 	for range 2 {
@@ -141,6 +141,6 @@ func lockerTokens(c *trial) {
 	}
 	all.Wait()
 	if tokens += int(lost.Load()); tokens != 80 {
-		c.Errorf("%d holds had a token, of 80", tokens)
+		c.Errorf("%d of 80 holds had a token", tokens)
 	}
 }

@@ -10,71 +10,71 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// Many locks are held as one is.
+// A process can hold and renew many locks.
 var holds = []check{
 	{name: "Many", alone: true, run: func(c *trial) { c.holdMany() }},
 	{name: "Goroutines", alone: true, needs: []Ability{FlatHolds}, run: holdsAreFlat, without: holdsHaveOneEach},
 }
 
-// holdsEnv is how many locks are held at once, where the harness does not say.
+// holdsEnv is the environment variable that says how many locks are held at once if the harness does not.
 const holdsEnv = "LOCKGEN_HOLDS"
 
-// entrants is how many goroutines take locks at once here: so many connections
-// may be left.
-const entrants = 32
+// acquirers is how many goroutines take locks at once. As many connections may
+// be open afterwards.
+const acquirers = 32
 
-// Goroutines do not grow with the locks that are held.
+// The number of goroutines does not grow with the number of locks that are held.
 func holdsAreFlat(c *trial) {
 	if extra, most := c.goroutinesOfHolds(); extra > most {
-		c.Errorf("%d goroutines more run with %d holds", extra, c.h.Holds)
+		c.Errorf("%d more goroutines run with %d holds", extra, c.h.Holds)
 	}
 }
 
-// holdsHaveOneEach is for holds that have a goroutine each: one and no more, and
-// the declaration must be needed.
+// holdsHaveOneEach checks holds that have a goroutine each: each has one goroutine and no more,
+// and the declaration is needed.
 func holdsHaveOneEach(c *trial) {
 	switch extra, most := c.goroutinesOfHolds(); {
 	case c.Failed():
 	case extra <= most:
-		c.Errorf("the harness says that each hold has a goroutine, but only %d more run with %d holds: have more of them, or declare nothing",
-			extra, c.h.Holds)
+		c.Errorf("the harness says that each hold has a goroutine, but %d holds have only %d more: raise Holds, or remove the declaration",
+			c.h.Holds, extra)
 	case extra > most+c.h.Holds:
-		c.Errorf("%d goroutines more run with %d holds, more than one each", extra, c.h.Holds)
+		c.Errorf("%d more goroutines run with %d holds, more than one for each hold", extra, c.h.Holds)
 	}
 }
 
-// goroutinesOfHolds returns how many goroutines more ran when many locks were held,
-// and how many may, whatever the number of holds.
+// goroutinesOfHolds returns how many more goroutines ran while many locks were held,
+// and how many more may run, whatever the number of holds.
 func (c *trial) goroutinesOfHolds() (extra, most int) {
 	c.Helper()
-	if c.held == nil { // Many was not chosen, or has failed
+	if c.extraGoroutines == nil { // the check Many did not run, or it failed
 		c.holdMany()
 	}
-	if c.held == nil {
-		c.Fatal("nobody knows how many goroutines run with many holds")
+	if c.extraGoroutines == nil {
+		c.Fatal("the goroutines that run with many holds were not counted")
 	}
-	return *c.held, entrants + c.h.Holds/8
+	return *c.extraGoroutines, acquirers + c.h.Holds/8
 }
 
-// holdMany has as many held as the harness says for longer than a lease, and none
-// is lost. It notes how many goroutines more ran meanwhile.
+// holdMany holds as many locks as the harness says, for longer than a lease, and requires that
+// none is lost. It records in c.extraGoroutines how many more goroutines ran meanwhile.
 func (c *trial) holdMany() {
 	c.Helper()
-	// A machine that does all that at once takes its time: 4 s for 300, and
-	// far more where one thing is done after the other, renewals among acquires.
+	// One machine does all the work at once, so it takes a while: 4 s for 300 holds, and
+	// far more if the engine runs one request at a time, since renewals run between acquires.
 	perHold := 3 * time.Millisecond
 	if c.h.Parallel == 1 {
 		perHold = 60 * time.Millisecond
 	}
 	p := &lock.Policy{TTL: c.atLeast(3*time.Second + time.Duration(c.h.Holds)*perHold)}
 	l, other := c.locker(), c.open()
-	c.passesBy(l, c.newKey(), c.soon(), "connections stand")
+	c.mustAcquire(l, c.newKey(), c.timeout(), "when the Locker connects")
 	before := settled()
 	keys := c.newKeys(c.h.Holds)
 	ctxs := make([]context.Context, len(keys))
 	helds := make([]*lock.Hold, len(keys))
 	var errs tally
-	c.each(entrants, len(keys), func(i int) {
+	c.each(acquirers, len(keys), func(i int) {
 		var err error
 		ctxs[i], helds[i], err = l.Acquire(c.bounded(), p, keys[i])
 		errs.add(err)
@@ -82,8 +82,9 @@ func (c *trial) holdMany() {
 	if errs.report(c, "acquires") {
 		return
 	}
-	// The holds are renewed at each third of the lease, about: there is a peak within a sixth of it.
-	// The least of the three counts, for while a machine stands still more goroutines wait.
+	// The holds are renewed about every third of the lease, so each interval of a third around such a
+	// time has a peak of goroutines. The lowest of the three peaks counts, because more goroutines wait
+	// while a machine stands still.
 	var peaks [3]int
 	begin := time.Now()
 	for now := begin; now.Sub(begin) < p.TTL*5/4; now = time.Now() {
@@ -95,25 +96,25 @@ func (c *trial) holdMany() {
 	for _, ctx := range ctxs {
 		errs.add(lock.Check(ctx))
 	}
-	lost := errs.report(c, "holds that were renewed")
+	lost := errs.report(c, "renewed holds")
 	for _, i := range []int{0, len(keys) / 2, len(keys) - 1} {
 		if !lost {
 			other.heldUnder(ctxs[i], keys[i])
 		}
 	}
-	c.each(entrants, len(keys), func(i int) { errs.add(finish(helds[i])) })
+	c.each(acquirers, len(keys), func(i int) { errs.add(finish(helds[i])) })
 	if lost || errs.report(c, "releases") {
 		return
 	}
 	c.free(other.take(keys[0]))
 	c.free(other.take(keys[len(keys)-1]))
-	// Where the machine stood still all the time nobody has counted.
+	// A peak is 0 if the machine stood still for the whole interval.
 	counted := slices.DeleteFunc(peaks[:], func(n int) bool { return n == 0 })
 	extra := slices.Min(counted) - before
-	c.suite.held = &extra
+	c.suite.extraGoroutines = &extra
 }
 
-// tally counts errors of one kind.
+// tally counts calls and their errors.
 type tally struct {
 	mu     sync.Mutex
 	of     int
@@ -133,13 +134,13 @@ func (t *tally) add(err error) {
 	}
 }
 
-// report says what was counted, and starts anew.
+// report reports an error if any call failed, and resets the counts.
 func (t *tally) report(c *trial, what string) (failed bool) {
 	c.Helper()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if failed = t.failed > 0; failed {
-		c.Errorf("%d of %d %s failed, the first with: %v", t.failed, t.of, what, t.first)
+		c.Errorf("%d of %d %s failed; the first error: %v", t.failed, t.of, what, t.first)
 	}
 	t.of, t.failed, t.first = 0, 0, nil
 	return failed

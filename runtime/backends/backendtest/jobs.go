@@ -12,7 +12,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// A tick runs to its end once, over all processes; a leader is known to others.
+// A tick is completed once, across all processes. Other processes can ask who the leader is.
 var jobs = []check{
 	{name: "Ticks", needs: []Ability{Ticks}, run: jobsTicks, without: refusesTicks},
 	{name: "Waiting", needs: []Ability{Ticks}, run: jobsWaiting},
@@ -26,7 +26,7 @@ var jobs = []check{
 func refusesTicks(c *trial) {
 	_, held, err := c.locker().AcquireOnce(c.bounded(), c.kind(lock.Policy{Once: true}), c.newKey(), "1")
 	if !errors.Is(err, lock.ErrInvalid) {
-		c.Errorf("a tick: %v; the backend has none, so it must wrap lock.ErrInvalid", err)
+		c.Errorf("a tick: %v; the backend has no ticks, so the error must wrap lock.ErrInvalid", err)
 	}
 	held.Release(nil)
 }
@@ -36,7 +36,7 @@ func (c *trial) named(name string) *lock.Locker {
 	return c.namedOn(name, c.h.Open(c.T))
 }
 
-// namedFaulty is named with faults on its way to the engine.
+// namedFaulty is like named, but its connection to the engine has Faults.
 func (c *trial) namedFaulty(name string) (*lock.Locker, Faults) {
 	b, faults := c.h.OpenFaulty(c.T)
 	l := c.namedOn(name, b)
@@ -69,12 +69,12 @@ func (c *trial) job(ctx context.Context, l *lock.Locker, p *lock.Policy, key, ti
 	return !failed && err == nil
 }
 
-// Processes that all run each tick, some of them in vain, have each completed once.
+// Several processes try to run each tick, and some attempts fail. Each tick is completed once.
 func jobsTicks(c *trial) {
 	const ticks, processes = 6, 4
 	key, p := c.newKey(), c.kind(lock.Policy{Once: true})
 	var completed [ticks]atomic.Int32
-	var r room
+	var r insiders
 	var all sync.WaitGroup
 	for i := range processes {
 		l := c.locker()
@@ -90,7 +90,7 @@ func jobsTicks(c *trial) {
 						succeeded = true
 						return nil
 					}) {
-						if succeeded { // and the engine knows
+						if succeeded { // and the release has stored that at the engine
 							completed[tick].Add(1)
 						}
 						break
@@ -101,7 +101,7 @@ func jobsTicks(c *trial) {
 	}
 	all.Wait()
 	if r.most > 1 {
-		c.Errorf("%d run under %s", r.most, key)
+		c.Errorf("%d processes ran under %s at the same time", r.most, key)
 	}
 	for tick := range completed {
 		if n := completed[tick].Load(); n != 1 {
@@ -110,11 +110,11 @@ func jobsTicks(c *trial) {
 	}
 }
 
-// Who waits for the tick that another runs hears that it is completed, and need not wait
-// for who runs the next.
+// A call that waits for a tick, which another process runs, returns as soon as the tick is
+// completed. It does not wait for the process that runs the next tick.
 func jobsWaiting(c *trial) {
 	a, b, key, p := c.locker(), c.locker(), c.newKey(), c.kind(lock.Policy{Once: true})
-	_, held, err := a.AcquireOnce(c.bounded(), p, key, `+1"@2`) // which a record must not take for its own
+	_, held, err := a.AcquireOnce(c.bounded(), p, key, `+1"@2`) // looks like a part of a record, but must be read as a tick
 	if err != nil {
 		c.Fatalf("a tick that nobody ran: %v", err)
 	}
@@ -124,17 +124,17 @@ func jobsWaiting(c *trial) {
 		other.Release(nil)
 		told <- err
 	}()
-	time.Sleep(50 * time.Millisecond) // most often it waits by then
+	time.Sleep(50 * time.Millisecond) // the other call usually waits by then
 	begin := time.Now()
 	held.Complete()
 	c.leave(held)
-	if err := receive(c, "the answer to who waited for a tick", told); !errors.Is(err, lock.ErrDone) {
-		c.Errorf("a tick that another has completed: %v; it must wrap lock.ErrDone", err)
+	if err := receive(c, "the call that waited for a tick", told); !errors.Is(err, lock.ErrDone) {
+		c.Errorf("a tick that another process completed: %v; it must wrap lock.ErrDone", err)
 	}
-	c.within("the answer to who waited for a tick", begin, 2*time.Second)
+	c.within("the end of the call that waited for a tick", begin, 2*time.Second)
 }
 
-// A tick whose process died is run again once its lease is over, and not after that.
+// A tick whose process died is run again, once, after the lease has ended.
 func jobsCrashedTick(c *trial) {
 	dead, a, key := c.open(), c.locker(), c.newKey()
 	gone := dead.kindOf(key, c.h.TTL, driver.Mode{Kind: driver.Once, Tick: "1"})
@@ -146,21 +146,21 @@ func jobsCrashedTick(c *trial) {
 		c.job(c.bounded(), a, p, key, "1", func(context.Context) error { runs++; return nil })
 	}
 	if runs != 1 {
-		c.Errorf("a tick whose process died was run %d times more", runs)
+		c.Errorf("a tick whose process died was run %d more times", runs)
 	}
 }
 
-// Others are told who leads, and who comes next leads when that one resigns.
+// Other processes can ask who leads. When the leader resigns, the next candidate leads.
 func jobsLeader(c *trial) {
-	k := newCourt(c)
-	if who, err := k.watch.Leader(c.bounded(), k.policy, k.key); err != nil || who != nil {
-		c.Errorf("nobody leads: %+v, %v", who, err)
+	e := newElection(c)
+	if who, err := e.watch.Leader(c.bounded(), e.policy, e.key); err != nil || who != nil {
+		c.Errorf("Leader before the first campaign: %+v, %v", who, err)
 	}
-	first := k.campaign("first", c.named("first"))
-	t := k.leads(receive(c, "the first leader", first), first)
-	second := k.campaign("second", c.named("second"))
+	first := e.campaign("first", c.named("first"))
+	t := e.leads(receive(c, "the first leader", first), first)
+	second := e.campaign("second", c.named("second"))
 	close(t.resign)
-	t = k.leads(receive(c, "the next leader", second), second)
+	t = e.leads(receive(c, "the next leader", second), second)
 	close(t.resign)
-	k.adjourn()
+	e.end()
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// Keys are bytes: two that differ are two locks, and one that the engine can't
-// hold is refused.
+// Keys are bytes. Two different keys are two locks, and a key that the engine can't
+// store is refused.
 var keys = []check{
 	{name: "Distinct", run: keysDistinct},
 	{name: "AllBytes", run: keysOfAllBytes},
@@ -21,24 +21,24 @@ var keys = []check{
 	{name: "Undo", run: undoOfRefusedKey},
 }
 
-// refusedBy requires that err refuses, by its kind and in words, before
-// anything was sent.
+// refusedBy requires that err wraps ErrInvalid, that its text contains says, and that
+// nothing was sent.
 func (c *trial) refusedBy(what string, err error, a *driver.Acquisition, says string) {
 	c.Helper()
 	c.is(what, err, lock.ErrInvalid)
 	if err != nil && !strings.Contains(err.Error(), says) {
-		c.Errorf("%s is refused with %q, which does not name the limit %s", what, err, says)
+		c.Errorf("the refusal of %s, %q, does not name the limit %s", what, err, says)
 	}
 	if a.MayHaveRun {
 		c.Errorf("%s was sent before it was refused", what)
 	}
 }
 
-// keysAtOnce is how many of many keys are asked for at once.
+// keysAtOnce is how many requests allDistinct makes at once.
 const keysAtOnce = 4
 
-// allDistinct takes all of names at once, beside each other: none is another's.
-// Those that the backend refuses must be refused.
+// allDistinct holds locks on all names at the same time, and requires that no two are one lock.
+// A name for which Harness.Refuses has a reason must be refused.
 func (c *trial) allDistinct(names []string) {
 	c.Helper()
 	a, b := c.open(), c.open()
@@ -56,16 +56,16 @@ func (c *trial) allDistinct(names []string) {
 			}
 			c.refusedBy(fmt.Sprintf("the key %q (%s)", key, reason), err, attempt, "")
 		case isHeld(err):
-			c.Errorf("the key %q is refused as held, while others are held: one of them is taken for it", key)
+			c.Errorf("the key %q is refused as held while other keys are held: the backend confuses it with one of them", key)
 		case err != nil:
-			c.Errorf("the key %q: %v; if the backend can't take it, say so in Refuses", key, err)
+			c.Errorf("the key %q: %v; if the backend can't store it, say so in Refuses", key, err)
 		default:
 			leases[i] = lease
 		}
 	})
 	c.each(keysAtOnce, len(names), func(i int) {
 		if leases[i] == nil {
-			return // it was not taken
+			return
 		}
 		key := c.h.Key(base + names[i])
 		if err := leases[i].Renew(c.bounded(), ttl); err != nil {
@@ -92,18 +92,18 @@ func keysDistinct(c *trial) {
 	})
 }
 
-// Each byte alone at the end of a key, UTF-8 or not.
+// Each byte can be the end of a key, valid UTF-8 or not.
 func keysOfAllBytes(c *trial) {
 	names := []string{"b"}
 	for i := range 256 {
-		if i != '{' && i != '}' { // an unbalanced brace is the generator's to refuse
+		if i != '{' && i != '}' { // the generator refuses an unbalanced brace
 			names = append(names, "b"+string([]byte{byte(i)}))
 		}
 	}
 	c.allDistinct(names)
 }
 
-// One key may be another's beginning, at a border that the engine knows or not.
+// A key may be a prefix of another key, whether or not the prefix ends at a separator of the engine.
 func keysNested(c *trial) {
 	c.allDistinct([]string{
 		"a", "a/b", "a/b/c", "a/", "a//b", "a:b", "ab", "a.b", "a-b", "a%2Fb", "a/.lock", "a/lock", "a/0", "a/_c_0-lock-0000000000",
@@ -118,12 +118,12 @@ func keyLength(c *trial) {
 	}
 	key := c.h.Key(c.prefix + ":")
 	if len(key) > longest {
-		c.Fatalf("the harness says that %d bytes are the longest key, but its own %q has more", longest, key)
+		c.Fatalf("the harness says that a key has at most %d bytes, but its own %q has more", longest, key)
 	}
 	key += strings.Repeat("k", longest-len(key))
 	lease := a.take(key)
 	b.held(key)
-	sibling := b.attempt(key[:len(key)-1] + "j") // a key that is cut short would be the same
+	sibling := b.attempt(key[:len(key)-1] + "j") // if the backend cuts keys, both keys are the same
 	c.free(b.get(sibling))
 	if err := lease.Renew(c.bounded(), c.h.TTL); err != nil {
 		c.Errorf("Renew of the longest key: %v", err)
@@ -137,28 +137,29 @@ func keyLength(c *trial) {
 		_, err := a.Acquire(c.bounded(), attempt)
 		c.refusedBy(fmt.Sprintf("a key of %d bytes", len(longer)), err, attempt, fmt.Sprint(c.h.MaxKey))
 		err = c.locker().Do(c.bounded(), c.policy(), longer, func(context.Context) error { return nil })
-		c.is("a key that is too long, through a Locker", err, lock.ErrInvalid)
+		c.is("a key that is too long, with a Locker", err, lock.ErrInvalid)
 	}
 }
 
-// Something that is no lock is left as it is, and the caller is told at once.
+// Data at a key that is not a lock stays as it is, and the caller gets an error at once.
 func conflict(c *trial) {
 	a, key := c.open(), c.newKey()
 	c.h.Occupy(c.T, key)
 	for range 2 {
 		_, err := a.Acquire(c.bounded(), a.attempt(key))
-		c.is("Acquire of a key at which something else lives", err, lock.ErrConflict)
+		c.is("Acquire of a key at which something other than a lock is stored", err, lock.ErrConflict)
 	}
 	begin := time.Now()
 	err := c.locker().Do(c.bounded(), c.policy(), key, func(context.Context) error {
 		c.Error("the method ran")
 		return nil
 	})
-	c.is("the same through a Locker", err, lock.ErrConflict)
-	c.within("it", begin, pollLimit)
+	c.is("the same with a Locker", err, lock.ErrConflict)
+	c.within("the refusal", begin, pollLimit)
 }
 
-// What was refused needs no undoing, and a Locker that asks for it is not kept at it.
+// An acquisition that was refused needs no undo. Undo of it succeeds at once, so that a Locker
+// does not call it again.
 func undoOfRefusedKey(c *trial) {
 	a := c.open()
 	attempts := []*driver.Acquisition{a.attempt(c.newKey())} // never acquired
@@ -168,7 +169,7 @@ func undoOfRefusedKey(c *trial) {
 	for _, attempt := range attempts {
 		attempt.Queue = true
 		if err := a.Undo(c.bounded(), attempt); err != nil {
-			c.Errorf("Undo of what was never taken: %v", err)
+			c.Errorf("Undo of an acquisition that took nothing: %v", err)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// What the engine does not have is refused before anything is taken.
+// A kind of lock that the engine does not have is refused before anything is taken.
 var kinds = []check{
 	{name: "TTL", run: ttlRange},
 	{name: "Apart", needs: []Ability{ReadWriteLocks, FairLocks, Semaphores}, run: kindsApart},
@@ -22,21 +22,21 @@ var kinds = []check{
 	{name: "Orders", run: orders},
 }
 
-// refusesKind has a Locker refuse a kind that the backend does not have.
+// refusesKind requires that a Locker refuses a kind that the backend does not have.
 func refusesKind(p lock.Policy) func(c *trial) {
 	return func(c *trial) {
 		_, held, err := c.locker().Acquire(c.bounded(), &p, c.newKey())
 		if !errors.Is(err, lock.ErrInvalid) {
-			c.Errorf("a lock under %+v: %v; the backend does not have the kind, so it must wrap lock.ErrInvalid", p, err)
+			c.Errorf("a lock under %+v: %v; the backend does not have the kind, so the error must wrap lock.ErrInvalid", p, err)
 		}
 		held.Release(nil)
 	}
 }
 
-// kindsApart has locks of different kinds on one key be refused, and never granted beside
-// each other. The error names what is there.
+// kindsApart requires that a lock is refused while a lock of another kind is held on the same key.
+// The error names the kind of the lock that is held.
 func kindsApart(c *trial) {
-	all := []lock.Policy{{}, {Read: true}, {Write: true}, {Fair: true}, {Permits: 2}} // Once is kept as these are
+	all := []lock.Policy{{}, {Read: true}, {Write: true}, {Fair: true}, {Permits: 2}} // the backend stores Once like these
 	named := []string{"a mutex", "a read-write lock", "a read-write lock", "a fair lock", "a semaphore"}
 	for i, p := range all {
 		for j, q := range all {
@@ -57,7 +57,7 @@ func kindsApart(c *trial) {
 	}
 }
 
-// kindsRenewed has locks of all kinds last for longer than their leases, side by side.
+// kindsRenewed holds locks of all kinds at the same time, for longer than their leases.
 func kindsRenewed(c *trial) {
 	l := c.locker()
 	ctx, held := context.Background(), []*lock.Hold{}
@@ -82,7 +82,7 @@ func (c *trial) kind(p lock.Policy) *lock.Policy {
 	return &p
 }
 
-// A ttl that the backend doesn't take is refused with the limit, and nothing sent.
+// A ttl that the backend doesn't accept is refused. The error names the limit, and nothing is sent.
 func ttlRange(c *trial) {
 	a := c.open()
 	try := func(ttl, limit time.Duration) {
@@ -106,14 +106,14 @@ func ttlRange(c *trial) {
 	c.free(a.take(c.newKey()))
 }
 
-// try takes key under p at once, or says why not.
+// try takes key under p at once, or returns an error.
 func (c *trial) try(l *kindLocker, p lock.Policy, key string) (*lock.Hold, error) {
 	p.Try = true
 	_, held, err := l.Acquire(c.bounded(), c.kind(p), key)
 	return held, err
 }
 
-// notNow requires that key is not to be had under p now, unless one of the holders has lost it.
+// notNow requires that key can't be acquired under p now, unless one of the holders has lost it.
 func (c *trial) notNow(l *kindLocker, p lock.Policy, key string, holders ...*lock.Hold) {
 	c.Helper()
 	held, err := c.try(l, p, key)
@@ -124,10 +124,10 @@ func (c *trial) notNow(l *kindLocker, p lock.Policy, key string, holders ...*loc
 	held.Release(nil)
 }
 
-// isLost reports whether h, which nobody has released, is none any more: a late machine may lose it.
+// isLost reports whether h was lost. A late machine may lose it. h must not have been released.
 func isLost(h *lock.Hold) bool { return lock.Check(h.Context()) != nil }
 
-// kindLocker is a Locker that tells how many calls of it have begun to wait.
+// kindLocker is a Locker that counts how many of its calls have begun to wait.
 type kindLocker struct {
 	*lock.Locker
 	waiting atomic.Int64
@@ -148,8 +148,8 @@ func (c *trial) kindLocker() *kindLocker {
 	return l
 }
 
-// begin takes key under p in a goroutine, and returns the hold to come. It returns when the
-// call waits, or has the lock.
+// begin takes key under p in a goroutine, and returns a channel for the hold. It returns when the
+// call waits or has the lock.
 func (c *trial) begin(l *kindLocker, p lock.Policy, key string) <-chan *lock.Hold {
 	held, before := make(chan *lock.Hold, 1), l.waiting.Load()
 	go func() {
@@ -159,29 +159,28 @@ func (c *trial) begin(l *kindLocker, p lock.Policy, key string) <-chan *lock.Hol
 		}
 		held <- h
 	}()
-	for end := time.Now().Add(c.soon()); l.waiting.Load() == before && len(held) == 0 && time.Now().Before(end); {
+	for end := time.Now().Add(c.timeout()); l.waiting.Load() == before && len(held) == 0 && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
 	return held
 }
 
-// comes returns the hold, which must come soon.
+// comes receives the hold, and fails the check if it is not granted in time.
 func (c *trial) comes(what string, held <-chan *lock.Hold) *lock.Hold {
 	c.Helper()
 	select {
 	case h := <-held:
 		if h == nil {
-			c.FailNow() // begin has told why
+			c.FailNow() // begin has reported the error
 		}
 		return h
-	case <-time.After(c.soon()):
+	case <-time.After(c.timeout()):
 		c.Fatalf("%s has not got the lock", what)
 		return nil
 	}
 }
 
-// waits requires that the hold does not come for a while. Whoever began it is in the queue
-// then.
+// waits requires that the hold is not granted for a while. After that the call is in the queue.
 func (c *trial) waits(what string, held <-chan *lock.Hold) {
 	c.Helper()
 	select {

@@ -11,20 +11,20 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// What is done is forgotten: in the process and at the engine.
+// Locks that nobody uses any more leave nothing in the process and nothing at the engine.
 var leaks = []check{
-	{name: "Goroutines", alone: true, run: goroutinesOfUse},
+	{name: "Goroutines", alone: true, run: goroutinesAfterUse},
 	{name: "Engine", needs: []Ability{Inspection}, run: engineForgets},
 }
 
 type testingT = testing.T
 
-// sub is c for a subtest: what it opens ends with that.
+// sub returns a trial for a subtest. What it opens is closed at the end of the subtest.
 func (c *trial) sub(t *testing.T) *trial { return newTrial(t, c.suite) }
 
-// A Locker that has locked much, waited and given up, runs no more goroutines
-// than one that has locked once.
-func goroutinesOfUse(c *trial) {
+// A Locker that has locked many keys, waited and given up runs no more goroutines
+// than a Locker that has locked once.
+func goroutinesAfterUse(c *trial) {
 	l := c.locker()
 	c.use(l)
 	before := settled()
@@ -47,16 +47,17 @@ func goroutinesOfUse(c *trial) {
 	c.giveUp(l, keys, 50*time.Millisecond)
 	c.each(8, len(keys), func(i int) { c.free(leases[i]) })
 	c.use(l)
-	const pool = 16 // connections, perhaps, that the client keeps
-	limit := time.Now().Add(c.soon())
+	const pool = 16 // connections that the client may keep
+	limit := time.Now().Add(c.timeout())
 	for settled() > before+pool {
 		if time.Now().After(limit) {
-			c.Fatalf("%d goroutines run, %d before", settled(), before)
+			c.Fatalf("%d goroutines run; before there were %d", settled(), before)
 		}
 	}
 }
 
-// settled counts goroutines when their number has stood still for a moment.
+// settled returns the number of goroutines once it has been the same for 20 ms. It waits for
+// 400 ms at most.
 func settled() int {
 	n := runtime.NumGoroutine()
 	for range 20 {
@@ -70,8 +71,8 @@ func settled() int {
 	return n
 }
 
-// Of locks that were released, waited for in vain, or undone, the engine keeps
-// nothing.
+// The engine stores nothing for locks that were released, undone, or waited for by a call that
+// gave up.
 func engineForgets(c *trial) {
 	l, b := c.locker(), c.open()
 	keys := c.newKeys(20)
@@ -104,10 +105,10 @@ func engineForgets(c *trial) {
 			return
 		}
 	}
-	c.Errorf("the engine keeps %d things of locks that nobody holds or waits for: %q", len(kept), kept[:min(len(kept), 5)])
+	c.Errorf("the engine stores %d entries of locks that nobody holds or waits for: %q", len(kept), kept[:min(len(kept), 5)])
 }
 
-// goroutines are those that run, by their numbers.
+// goroutines is a set of goroutines, by name: see name.
 type goroutines map[string]bool
 
 func running() goroutines {
@@ -123,18 +124,18 @@ func stacks() [][]byte {
 	return bytes.Split(all[:runtime.Stack(all, true)], []byte("\n\n"))
 }
 
-// name returns "goroutine 42" of a stack.
+// name returns the name of the goroutine with this stack: "goroutine 42".
 func name(stack []byte) string {
 	line, _, _ := bytes.Cut(stack, []byte(" ["))
 	return string(line)
 }
 
-// settle requires that soon none runs that did not run before. Those of package
-// testing and of the suite itself don't count.
+// settle waits until all goroutines that did not run before have ended, and reports an error if
+// they do not. Goroutines of package testing and of the suite itself don't count.
 func (before goroutines) settle(c *trial, when string) {
 	c.Helper()
 	var left []byte
-	for limit := time.Now().Add(c.soon()); time.Now().Before(limit); time.Sleep(20 * time.Millisecond) {
+	for limit := time.Now().Add(c.timeout()); time.Now().Before(limit); time.Sleep(20 * time.Millisecond) {
 		left = nil
 		for _, stack := range stacks() {
 			if !before[name(stack)] && !bytes.Contains(stack, []byte("testing.tRunner(")) {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// link is one connection of a client, and the one to the server that stands for it.
+// link is one connection of a client, with the proxy's connection to the server.
 type link struct {
 	network        *Network
 	client, server *net.TCPConn
@@ -14,14 +14,14 @@ type link struct {
 	end            sync.Once
 
 	// Guarded by the network's mutex.
-	broken bool   // it lost something, and is out of step for good
+	broken bool   // bytes were lost, so that the two sides no longer agree
 	held   []byte // requests that were held back
 }
 
-// chunk is what was read at once.
+// chunk is the result of one read.
 type chunk struct {
 	bytes []byte
-	due   time.Time
+	due   time.Time // when it must reach the client
 }
 
 func newLink(n *Network, client, server *net.TCPConn) *link {
@@ -36,7 +36,7 @@ func (l *link) reset() {
 	l.end.Do(func() { close(l.ended) })
 }
 
-// cutClient ends the client's side. What is held may yet be delivered.
+// cutClient ends the client's side. Requests that are held back can still be delivered.
 func (l *link) cutClient() {
 	_ = l.client.SetLinger(0)
 	_ = l.client.Close()
@@ -86,7 +86,7 @@ func (l *link) passRequests() {
 	}
 }
 
-// admit says whether a request goes on to the server now.
+// admit reports whether to pass request to the server now.
 func (l *link) admit(request []byte) bool {
 	n := l.network
 	n.mu.Lock()
@@ -127,7 +127,7 @@ func (l *link) readReplies(out chan<- chunk) {
 	}
 }
 
-// reply passes c on to the client when it is due, unless answers are lost then.
+// reply passes c to the client when it is due, unless answers are lost at that time.
 func (l *link) reply(c chunk) {
 	if wait := time.Until(c.due); wait > 0 {
 		timer := time.NewTimer(wait)
@@ -139,7 +139,7 @@ func (l *link) reply(c chunk) {
 		}
 	}
 	l.network.mu.Lock()
-	lost := l.network.silent || l.network.deaf
+	lost := l.network.silent || l.network.losesReplies
 	l.broken = l.broken || lost
 	l.network.mu.Unlock()
 	if !lost {

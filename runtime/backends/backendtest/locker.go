@@ -10,14 +10,14 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// locker returns a Locker on a Backend of its own: one process, as far as the
-// engine can tell. It is closed when the check ends.
+// locker returns a Locker with a Backend of its own. For the engine it is a process of its
+// own. It is closed when the check ends.
 func (c *trial) locker() *lock.Locker {
 	c.Helper()
 	return c.lockerOn(c.h.Open(c.T))
 }
 
-// lockerFaulty is locker with faults on its way to the engine.
+// lockerFaulty is like locker, but its connection to the engine has Faults.
 func (c *trial) lockerFaulty() (*lock.Locker, Faults) {
 	c.Helper()
 	b, faults := c.h.OpenFaulty(c.T)
@@ -34,51 +34,51 @@ func (c *trial) lockerOn(b driver.Backend) *lock.Locker {
 
 func (c *trial) closeLocker(l *lock.Locker) {
 	c.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), c.soon())
+	ctx, cancel := context.WithTimeout(context.Background(), c.timeout())
 	defer cancel()
 	if err := l.Close(ctx); err != nil {
 		c.Errorf("Close of a Locker: %v", err)
 	}
 }
 
-// enter takes key through l.
+// enter takes key with l.
 func (c *trial) enter(l *lock.Locker, p *lock.Policy, key string) (context.Context, *lock.Hold) {
 	c.Helper()
 	ctx, held, err := l.Acquire(c.bounded(), p, key)
 	if err != nil {
-		c.Fatalf("acquire through a Locker: %v", err)
+		c.Fatalf("acquire with a Locker: %v", err)
 	}
 	return ctx, held
 }
 
-// finish ends held as a wrapper does, and returns what its caller would see.
+// finish releases held as a wrapper does, and returns the error that the wrapper's caller would get.
 func finish(held *lock.Hold) (err error) {
 	held.Release(&err)
 	return err
 }
 
-// leave is finish of what was not lost, unless its lease was brief and the machine late: then
-// its deadline has passed.
+// leave releases held, and reports an error if it was lost. It may have been lost if its lease was
+// brief and the machine was late: then its deadline has passed.
 func (c *trial) leave(held *lock.Hold) {
 	c.Helper()
 	if held == nil {
-		return // the acquire has failed, which was reported
+		return // the acquire failed, and that was reported
 	}
 	begin, deadline := time.Now().Add(-time.Second), held.Deadline()
 	if err := finish(held); err != nil && (time.Now().Before(deadline) || !c.late(begin, err)) {
-		c.Errorf("release through a Locker: %v", err)
+		c.Errorf("release with a Locker: %v", err)
 	}
 }
 
-// leaveKept is leave of what was renewed since begin, with a lease of ttl, and must not have been
-// lost, unless the machine was late by half of that.
+// leaveKept releases all, which were renewed since begin with a lease of ttl. It reports an error if
+// they were lost, unless the machine was late by half of ttl.
 func (c *trial) leaveKept(ctx context.Context, begin time.Time, ttl time.Duration, all ...*lock.Hold) {
 	c.Helper()
 	leave := c.leave
 	if err := lock.Check(ctx); err != nil {
 		leave = func(held *lock.Hold) { _ = finish(held) }
 		if lag := c.lag(begin); lag < ttl/2 {
-			c.Errorf("a lock that was to be renewed, after %v: %v (%v for a busy machine)", time.Since(begin), err, lag)
+			c.Errorf("a lock that had to be renewed, after %v: %v (%v for a busy machine)", time.Since(begin), err, lag)
 		}
 	}
 	for _, held := range slices.Backward(all) {
@@ -91,7 +91,7 @@ func isHeld(err error) bool {
 	return ok
 }
 
-// atLeast is a lease of d, or what comes next to it of those that the harness has.
+// atLeast returns d, or the nearest length of a lease that the harness allows.
 func (c *trial) atLeast(d time.Duration) time.Duration {
 	d = max(c.h.TTL, d)
 	if c.h.MaxTTL > 0 {
@@ -100,12 +100,12 @@ func (c *trial) atLeast(d time.Duration) time.Duration {
 	return d
 }
 
-// long is a lease that does not end within a check: what is free before it is
-// over was freed by someone.
+// long is the length of a lease that does not end within a check. If its key is free before its
+// end, somebody has freed it.
 func (c *trial) long() time.Duration { return c.atLeast(time.Minute) }
 
-// steady is a lease that even a machine that is overloaded renews in time, for
-// checks of what is renewed.
+// steady is the length of a lease that even an overloaded machine renews in time. Checks of
+// renewal use it.
 func (c *trial) steady() time.Duration { return c.atLeast(2 * time.Second) }
 
 func (c *trial) policy() *lock.Policy      { return &lock.Policy{TTL: c.long()} }
@@ -133,16 +133,16 @@ func (c *trial) entered(from <-chan entered) entered {
 	c.Helper()
 	e := receive(c, "an acquire to end", from)
 	if e.err != nil {
-		c.Fatalf("acquire through a Locker: %v", e.err)
+		c.Fatalf("acquire with a Locker: %v", e.err)
 	}
 	return e
 }
 
-// passesBy requires that l can have key, within limit.
-func (c *trial) passesBy(l *lock.Locker, key string, limit time.Duration, why string) {
+// mustAcquire requires that l can acquire key within limit.
+func (c *trial) mustAcquire(l *lock.Locker, key string, limit time.Duration, why string) {
 	c.Helper()
 	begin := time.Now()
-	ctx, cancel := context.WithTimeout(context.Background(), limit+c.soon())
+	ctx, cancel := context.WithTimeout(context.Background(), limit+c.timeout())
 	defer cancel()
 	_, held, err := l.Acquire(ctx, c.policy(), key)
 	if err != nil {
@@ -152,8 +152,8 @@ func (c *trial) passesBy(l *lock.Locker, key string, limit time.Duration, why st
 	c.leave(held)
 }
 
-// ended waits until ctx, of a method that runs under a lock, has ended for the
-// loss of it.
+// ended waits until ctx, the context of a method that runs under a lock, has ended because the
+// lock was lost.
 func (c *trial) ended(ctx context.Context) {
 	c.Helper()
 	receive(c, "the method's context to end", ctx.Done())
@@ -165,13 +165,13 @@ func receive[T any](c *trial, what string, from <-chan T) (v T) {
 	c.Helper()
 	select {
 	case v = <-from:
-	case <-time.After(c.soon()):
-		c.Fatalf("waited %v in vain for %s", c.soon(), what)
+	case <-time.After(c.timeout()):
+		c.Fatalf("waited %v for %s", c.timeout(), what)
 	}
 	return v
 }
 
-// isKnown reports whether err says of an acquire that failed what is known.
+// isKnown reports whether err says what is known about an acquire that had no answer.
 func isKnown(err error) bool {
 	return errors.Is(err, lock.ErrIndeterminate) || errors.Is(err, lock.ErrUnavailable)
 }

@@ -22,61 +22,61 @@ func (m mutant) is(other mutant) bool { return m == other }
 const (
 	saysHeldInWordsOnly mutant = "held is no HeldError"
 	ownedByClient       mutant = "an owner is a client, not an acquisition"
-	racesWithItself     mutant = "looks, and then takes"
+	racesWithItself     mutant = "checks and takes in two steps"
 	neverExpires        mutant = "leases do not end"
 	expiresEarly        mutant = "leases end before their deadline"
 	deadlineOfReply     mutant = "deadlines count from the reply"
 	renewsNothing       mutant = "a renewal sends nothing"
-	renewalRecreates    mutant = "a renewal makes the lease anew"
-	renewalHidesLoss    mutant = "a renewal of what is lost succeeds"
+	renewalRecreates    mutant = "a renewal creates the lease again"
+	renewalHidesLoss    mutant = "a renewal of a lost lease succeeds"
 	renewalShortens     mutant = "a renewal may shorten"
-	oneAnswerForAll     mutant = "a batch has one answer"
+	oneAnswerForAll     mutant = "all leases of a batch get one answer"
 	releaseFreesAll     mutant = "a release ignores the owner"
 	releaseFreesNothing mutant = "a release frees nothing"
-	releaseHidesLoss    mutant = "a release of what is lost succeeds"
+	releaseHidesLoss    mutant = "a release of a lost lease succeeds"
 	repeatsTokens       mutant = "tokens repeat"
-	tokensOfClock       mutant = "tokens are the clock's"
-	forgetsTokens       mutant = "tokens start anew with the lock"
-	neverNotifies       mutant = "no notice ever comes"
+	tokensOfClock       mutant = "tokens are the time of the clock"
+	forgetsTokens       mutant = "tokens start at 1 again when a lock is removed"
+	neverNotifies       mutant = "no notice is ever sent"
 	ignoresContexts     mutant = "calls ignore their contexts"
 	undoesNothing       mutant = "an undo does nothing"
 	undoesOthers        mutant = "an undo ignores the owner"
-	leavesNoTombstone   mutant = "an undo does not mind who comes late"
+	leavesNoTombstone   mutant = "an undo does not refuse late requests"
 	refusesResends      mutant = "a resend is refused"
 	countsResends       mutant = "a resend counts twice"
-	hidesUnknown        mutant = "an unknown outcome is a plain error"
+	hidesUnknown        mutant = "an unknown result is a plain error"
 	countsUnanswered    mutant = "a renewal counts before its answer"
 	silenceIsLoss       mutant = "no answer means lost"
-	foldsCase           mutant = "keys have no case"
-	trimsSpace          mutant = "keys lose their last spaces"
-	nestsKeys           mutant = "a key holds all below it"
+	foldsCase           mutant = "keys ignore case"
+	trimsSpace          mutant = "keys lose their trailing spaces"
+	nestsKeys           mutant = "a key locks all keys below it"
 	cutsKeys            mutant = "long keys are cut"
-	refusesVaguely      mutant = "long keys are refused by a plain error"
-	overwritesConflicts mutant = "what is no lock is overwritten"
-	takesAnyTTL         mutant = "any ttl is taken"
-	closedVaguely       mutant = "what is closed refuses by a plain error"
+	refusesVaguely      mutant = "long keys are refused with a plain error"
+	overwritesConflicts mutant = "data that is not a lock is overwritten"
+	takesAnyTTL         mutant = "any ttl is accepted"
+	closedVaguely       mutant = "a closed backend refuses with a plain error"
 	closeLeaks          mutant = "close leaves a goroutine"
 	closeHangs          mutant = "close waits for the engine"
-	closeKeepsCalls     mutant = "calls under way outlast close"
+	closeKeepsCalls     mutant = "close does not end the calls under way"
 	leaksWaiters        mutant = "each wait leaves a goroutine"
-	staysSubscribed     mutant = "subscriptions stay"
-	recallsNobody       mutant = "an idle owner is told of nobody who waits"
+	staysSubscribed     mutant = "subscriptions are never closed"
+	recallsNobody       mutant = "an idle lease is never recalled"
 	goroutinePerHold    mutant = "each hold has a goroutine"
 	goroutinePerRenewal mutant = "each renewal has a goroutine"
 
-	// Of the harness, which must not declare missing what is there.
-	deniesWakeUp  mutant = "notices are declared missing, and come"
-	deniesLapse   mutant = "leases are declared to last, and end"
-	deniesFlat    mutant = "holds are declared to have goroutines, and have none"
-	deniesKeys    mutant = "keys are declared refused, and taken"
-	deniesFaults  mutant = "faults are declared missing, and there"
-	lacksFaults   mutant = "faults are missing without a word"
+	// Mutants of the harness, which must not declare missing what the backend has.
+	deniesWakeUp  mutant = "notices are declared missing, but are sent"
+	deniesLapse   mutant = "leases are declared to last, but end"
+	deniesFlat    mutant = "holds are declared to have goroutines, but have none"
+	deniesKeys    mutant = "keys are declared refused, but are accepted"
+	deniesFaults  mutant = "faults are declared missing, but are there"
+	lacksFaults   mutant = "faults are missing without a declaration"
 	lacksReason   mutant = "a declaration has no reason"
-	seesNothing   mutant = "leftovers are never seen"
+	seesNothing   mutant = "leftovers are never found"
 	allowsLongTTL mutant = "the longest ttl is declared shorter than it is"
 )
 
-// caughtBy names the checks of which each must catch the mutant. Others may.
+// caughtBy names the checks that must each catch the mutant. Other checks may catch it too.
 var caughtBy = map[mutant][]string{
 	saysHeldInWordsOnly: {"Exclusion/OneOwner"},
 	ownedByClient:       {"Exclusion/SameClient"},
@@ -133,22 +133,22 @@ var caughtBy = map[mutant][]string{
 	allowsLongTTL: {"Kinds/TTL"},
 }
 
-// bend makes h wrong in the way of m, if that is of the harness.
-func (m mutant) bend(h backendtest.Harness) backendtest.Harness {
+// misdeclare returns h, made wrong as m says if m is a mutant of the harness.
+func (m mutant) misdeclare(h backendtest.Harness) backendtest.Harness {
 	declare := func(a backendtest.Ability, reason string) {
 		h.Cannot = map[backendtest.Ability]string{a: reason}
 	}
 	switch m {
 	case deniesWakeUp:
-		declare(backendtest.WakeUp, "so it says")
+		declare(backendtest.WakeUp, "a false declaration")
 	case deniesLapse:
-		declare(backendtest.Lapse, "so it says")
+		declare(backendtest.Lapse, "a false declaration")
 	case deniesFlat:
-		declare(backendtest.FlatHolds, "so it says")
+		declare(backendtest.FlatHolds, "a false declaration")
 	case deniesKeys:
-		h.Refuses = func(string) string { return "so it says" }
+		h.Refuses = func(string) string { return "a false declaration" }
 	case deniesFaults:
-		declare(backendtest.NetworkFaults, "so it says")
+		declare(backendtest.NetworkFaults, "a false declaration")
 	case lacksFaults:
 		h.OpenFaulty = nil
 	case lacksReason:
@@ -166,7 +166,7 @@ const asMutant = "BACKENDTEST_MUTANT"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asMutant) != "" {
-		os.Exit(m.Run()) // what mutants leak is theirs
+		os.Exit(m.Run()) // mutants may leak goroutines
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -176,21 +176,21 @@ func TestSuiteOnARightBackend(t *testing.T) {
 	backendtest.Run(t, newEngine("").harness())
 }
 
-// TestMutant is what TestSuiteCatchesMutants runs in processes of their own.
+// TestSuiteCatchesMutants runs TestMutant in processes of their own.
 func TestMutant(t *testing.T) {
 	m := mutant(os.Getenv(asMutant))
 	if m == "" {
 		return
 	}
-	h := m.bend(newEngine(m).harness())
+	h := m.misdeclare(newEngine(m).harness())
 	if os.Getenv(backendtest.StormEnv) != "" {
-		h.TTL = ttl / 4 // more comes of a storm: all that it draws is in proportion
+		h.TTL = ttl / 4 // more happens in the storm, because its times are in proportion to the TTL
 	}
 	backendtest.Run(t, h)
 }
 
-// A suite that passes a backend that is wrong is worth nothing: each mutant is
-// caught by the checks that are there for it.
+// The suite must fail on a wrong backend: each mutant is caught by the checks that
+// caughtBy names.
 func TestSuiteCatchesMutants(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -214,15 +214,15 @@ func catches(t *testing.T, self string, m mutant, check string) {
 	failure := "--- FAIL: TestMutant/" + check
 	behaviour, name, one := strings.Cut(check, "/")
 	if !one {
-		failure = "--- FAIL: TestMutant (" // the harness is refused
+		failure = "--- FAIL: TestMutant (" // Run refuses the harness before any check
 	}
 	cmd := exec.Command(self, "-test.run", "^TestMutant$/^"+behaviour+"$/^"+name+"$", "-test.timeout", "1m")
 	cmd.Env = append(os.Environ(), asMutant+"="+string(m), "GORACE=atexit_sleep_ms=0")
 	out, err := cmd.CombinedOutput()
 	switch {
 	case err == nil:
-		t.Errorf("%s passes a backend of which %q is true:\n%s", check, m, out)
+		t.Errorf("%s passes a backend although %q:\n%s", check, m, out)
 	case !strings.Contains(string(out), failure):
-		t.Errorf("%s did not fail: the run did: %v\n%s", check, err, out)
+		t.Errorf("%s did not fail, but the run did: %v\n%s", check, err, out)
 	}
 }

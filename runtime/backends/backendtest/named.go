@@ -18,8 +18,8 @@ type located interface {
 	Refuse()
 }
 
-// namesServer has the engine be away in the ways that a client can see. What says that it is
-// unavailable names a server.
+// namesServer makes the engine unavailable in each way that a client can notice. An error that says
+// that the engine is unavailable must name a server.
 func namesServer(c *trial) {
 	for what, away := range map[string]func(located){
 		"that refuses connections": located.Refuse,
@@ -56,8 +56,8 @@ func namesServer(c *trial) {
 	}
 }
 
-// namesOne requires of err that it names one of the servers, unless it says that another holds
-// the key: then there was an engine that said so.
+// namesOne requires that err names one of the servers. It need not if it says that the key is held:
+// then an engine has answered.
 func (c *trial) namesOne(what string, err error, at located) {
 	c.Helper()
 	names := func(server string) bool { return strings.Contains(err.Error(), server) }
@@ -66,7 +66,7 @@ func (c *trial) namesOne(what string, err error, at located) {
 		c.Errorf("%s succeeded", what)
 	case errors.Is(err, lock.ErrNotAcquired):
 	case !isKnown(err):
-		c.Errorf("%s: %v; it must be unavailable or indeterminate", what, err)
+		c.Errorf("%s: %v; it must wrap ErrUnavailable or ErrIndeterminate", what, err)
 	case !slices.ContainsFunc(at.Servers(), names):
 		c.Errorf("%s: %v; it must name one of %q", what, err, at.Servers())
 	}

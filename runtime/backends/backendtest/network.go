@@ -8,23 +8,23 @@ import (
 	"time"
 )
 
-// Network is the [Faults] of a client that speaks TCP: proxies, one before each
-// server, that pass on bytes and know nothing of what they mean. Give the
-// client the proxies' addresses, or have it dial by [Network.DialContext]. A
-// Network is one client's: its faults are that client's alone.
+// Network implements [Faults] for a client that speaks TCP. It has one proxy before each
+// server. The proxies pass on bytes and do not know the protocol. Give the
+// client the proxies' addresses, or let it dial with [Network.DialContext]. Each client needs a
+// Network of its own, because a fault disturbs all connections of the Network.
 type Network struct {
 	t     testing.TB
 	tasks sync.WaitGroup
 
-	mu      sync.Mutex // guards the rest, and the fields of its links
-	routes  map[string]net.Listener
-	links   map[*link]bool
-	closed  bool
-	silent  bool
-	refuses bool // new connections are cut
-	deaf    bool // answers are lost
-	delay   time.Duration
-	holding *held
+	mu           sync.Mutex              // guards the rest, and the fields of its links
+	routes       map[string]net.Listener // by server
+	links        map[*link]bool
+	closed       bool
+	silent       bool
+	refuses      bool // new connections are cut
+	losesReplies bool // answers are lost
+	delay        time.Duration
+	holding      *held // where requests are held back, or nil
 }
 
 // NewNetwork returns a Network without faults. It ends with t, after the
@@ -48,9 +48,9 @@ func (n *Network) close() {
 	n.tasks.Wait()
 }
 
-// Addr returns the address, "127.0.0.1:port", that leads to server,
-// "host:port", by way of n: the same for the same server. A nil Network stands
-// for none, and leads there without a way round.
+// Addr returns the address, "127.0.0.1:port", of n's proxy before server,
+// "host:port". It returns the same address for the same server. With a nil Network it
+// returns server itself.
 func (n *Network) Addr(server string) string {
 	if n == nil {
 		return server
@@ -73,8 +73,8 @@ func (n *Network) Addr(server string) string {
 	return listener.Addr().String()
 }
 
-// DialContext connects to server by way of n. It has the form that clients take
-// for a dialer.
+// DialContext connects to server through n. It has the signature that clients accept
+// as a dialer.
 func (n *Network) DialContext(ctx context.Context, network, server string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, network, n.Addr(server))
 }
@@ -117,7 +117,7 @@ func (n *Network) join(client, server *net.TCPConn) {
 }
 
 // LoseReplies implements [Faults].
-func (n *Network) LoseReplies() { n.set(func() { n.deaf = true }) }
+func (n *Network) LoseReplies() { n.set(func() { n.losesReplies = true }) }
 
 // Silence implements [Faults].
 func (n *Network) Silence() { n.set(func() { n.silent = true }) }
@@ -125,7 +125,7 @@ func (n *Network) Silence() { n.set(func() { n.silent = true }) }
 // Delay implements [Faults].
 func (n *Network) Delay(d time.Duration) { n.set(func() { n.delay = d }) }
 
-// Cut ends all connections at once; new ones are accepted.
+// Cut ends all connections at once. New connections are accepted.
 func (n *Network) Cut() {
 	n.set(func() {
 		for l := range n.links {
@@ -134,7 +134,7 @@ func (n *Network) Cut() {
 	})
 }
 
-// Refuse ends all connections at once, and new ones, until Heal.
+// Refuse ends all connections at once, and refuses new ones until Heal.
 func (n *Network) Refuse() {
 	n.set(func() { n.refuses = true })
 	n.Cut()
@@ -146,7 +146,7 @@ func (n *Network) refusing() bool {
 	return n.refuses
 }
 
-// Servers returns the addresses of the servers that n leads to, and of n itself.
+// Servers returns the addresses of the servers behind n, and of n's proxies.
 func (n *Network) Servers() (all []string) {
 	n.set(func() {
 		for server, listener := range n.routes {
@@ -159,7 +159,7 @@ func (n *Network) Servers() (all []string) {
 // Heal implements [Faults].
 func (n *Network) Heal() {
 	n.set(func() {
-		n.silent, n.deaf, n.refuses, n.delay = false, false, false, 0
+		n.silent, n.losesReplies, n.refuses, n.delay = false, false, false, 0
 		for l := range n.links {
 			if l.broken {
 				l.reset()
@@ -185,7 +185,7 @@ func (n *Network) Hold() Held {
 type held struct {
 	network *Network
 	arrived chan struct{}
-	links   []*link // that carry something
+	links   []*link // those with requests that are held back
 }
 
 func (h *held) Arrived() <-chan struct{} { return h.arrived }
@@ -199,8 +199,8 @@ func (h *held) Overtake() {
 	})
 }
 
-// settling is how long an engine has to act on a request that it was handed
-// late, if it does not answer.
+// settling is how long Deliver waits for the engine to act on requests that arrive late.
+// Deliver waits because the answers are lost.
 const settling = 100 * time.Millisecond
 
 func (h *held) Deliver() {
@@ -213,7 +213,7 @@ func (h *held) Deliver() {
 	}
 }
 
-// add keeps request back. The network's mutex is held.
+// add holds request back. The caller holds the network's mutex.
 func (h *held) add(l *link, request []byte) {
 	if len(l.held) == 0 {
 		h.links = append(h.links, l)

@@ -10,8 +10,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// noter returns the Backend of cl if it keeps notes. It holds a lock meanwhile: a note may
-// live on the session of one.
+// noter returns the Backend of cl if it stores notes, and nil otherwise. It takes a lock and holds it
+// until the check ends, because a note may belong to the session of a lock.
 func (cl *client) noter() driver.Noter {
 	n, ok := cl.Backend.(driver.Noter)
 	if ok && !errors.Is(n.PutNote(cl.c.bounded(), "wait/none", "", 0), errors.ErrUnsupported) {
@@ -19,11 +19,11 @@ func (cl *client) noter() driver.Noter {
 		cl.c.Cleanup(func() { cl.c.free(l) })
 		return n
 	}
-	cl.c.Log("the Backend keeps no notes: see driver.Noter")
+	cl.c.Log("the Backend stores no notes: see driver.Noter")
 	return nil
 }
 
-// notes has processes read notes of each other, if the backend keeps such.
+// notes checks that processes can read each other's notes, if the backend stores notes.
 func notes(c *trial) {
 	a, b, key := c.open(), c.open(), c.newKey()
 	one := a.noter()
@@ -46,22 +46,22 @@ func notes(c *trial) {
 		}
 	}
 	want("")
-	put(one, "", 0) // there is none
+	put(one, "", 0) // removes a note that does not exist
 	put(one, "first", time.Minute)
 	want("first")
 	const odd = `[{"id":"ü\u0000"}] '%22' "+5"`
 	put(two, odd, time.Minute)
 	want(odd)
-	// The lock on the key is another matter.
+	// A lock on the key does not change the note.
 	lease := a.take(key)
 	want(odd)
 	c.free(lease)
 	want(odd)
 	put(one, "", 0)
 	want("")
-	// It ends by itself, also if it was to last longer before.
+	// A note ends by itself, even if an earlier one of this name had a longer ttl.
 	put(one, "long", time.Minute)
-	c.briefly(func(n driver.Noter) {
+	c.inOtherProcess(func(n driver.Noter) {
 		begin := time.Now()
 		put(n, "brief", time.Second)
 		got := c.note(one, "wait/"+key)
@@ -69,15 +69,15 @@ func notes(c *trial) {
 			c.Errorf("Note: %q, want %q", got, "brief")
 		}
 	})
-	for end := time.Now().Add(c.long() + c.soon()); c.note(one, "wait/"+key) != ""; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(c.long() + c.timeout()); c.note(one, "wait/"+key) != ""; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			c.Fatalf("a note for a second is still there after %v, and its process has ended", c.long()+c.soon())
+			c.Fatalf("a note with a ttl of a second still exists after %v, although its process has ended", c.long()+c.timeout())
 		}
 	}
 }
 
-// briefly is the life of another process, which puts notes.
-func (c *trial) briefly(do func(driver.Noter)) {
+// inOtherProcess runs do as another process, which ends after that.
+func (c *trial) inOtherProcess(do func(driver.Noter)) {
 	c.Helper()
 	b := c.h.Open(c.T)
 	if s, ok := b.(driver.Shared); ok {
@@ -101,35 +101,35 @@ func (c *trial) note(n driver.Noter, name string) string {
 	return text
 }
 
-// cycleTold takes the event that tells of orders that contradict each other.
-type cycleTold chan lock.Event
+// cycleEvents receives the events that report nesting orders that contradict each other.
+type cycleEvents chan lock.Event
 
 // Observe implements [lock.Observer].
-func (told cycleTold) Observe(_ context.Context, e lock.Event) {
+func (events cycleEvents) Observe(_ context.Context, e lock.Event) {
 	if e.Kind == lock.OrderCycle {
-		told <- e
+		events <- e
 	}
 }
 
-// orders has two processes, of which the first has gone, nest locks in opposite orders. The
-// second is told.
+// orders has two processes nest locks in opposite orders, one after the other. The Observer of the
+// second process must get an event, although the first process has ended.
 func orders(c *trial) {
 	n := c.open().noter()
 	if n == nil {
 		return
 	}
 	for range 3 {
-		if c.ordersAreTold(n) {
+		if c.ordersReported(n) {
 			return
 		}
 	}
-	c.Error("nobody is told that two processes nest locks in opposite orders")
+	c.Error("no Observer got an event although two processes nested locks in opposite orders")
 }
 
-// ordersAreTold has two processes nest two locks, and reports whether the second was told. On a
-// late machine it may not be: see exchanged.
-func (c *trial) ordersAreTold(n driver.Noter) bool {
-	told := make(cycleTold, 10)
+// ordersReported has two processes nest two locks, and reports whether the second one's Observer got an
+// event. On a late machine it may get none: see awaitEffect.
+func (c *trial) ordersReported(n driver.Noter) bool {
+	events := make(cycleEvents, 10)
 	var patterns [2]string
 	for i := range patterns {
 		patterns[i] = c.newKey() + ":<id>"
@@ -149,31 +149,32 @@ func (c *trial) ordersAreTold(n driver.Noter) bool {
 			_ = n.PutNote(c.bounded(), name(i, 1-i), "", 0)
 		}
 	})
-	first := lock.New(c.h.Open(c.T), &lock.Options{Observer: told})
+	first := lock.New(c.h.Open(c.T), &lock.Options{Observer: events})
 	nest(first, 0, 1)
-	if !c.exchanged("there is no note on the order", func() bool { return c.note(n, name(0, 1)) != "" }) {
+	if !c.awaitEffect("there is no note on the order", func() bool { return c.note(n, name(0, 1)) != "" }) {
 		c.closeLocker(first)
 		return false
 	}
 	c.closeLocker(first)
-	second := lock.New(c.h.Open(c.T), &lock.Options{Observer: told})
+	second := lock.New(c.h.Open(c.T), &lock.Options{Observer: events})
 	c.Cleanup(func() { c.closeLocker(second) })
 	nest(second, 1, 0)
-	if !c.exchanged("nobody was told that two processes nest locks in opposite orders", func() bool { return len(told) > 0 }) {
+	if !c.awaitEffect("no Observer got an event about opposite orders", func() bool { return len(events) > 0 }) {
 		return false
 	}
-	<-told
+	<-events
 	nest(second, 1, 0)
-	if len(told) > 0 {
-		c.Error("it was told twice")
+	if len(events) > 0 {
+		c.Error("the Observer got a second event")
 	}
 	return true
 }
 
-// exchanged waits until is reports what comes of a nested acquire that has just returned, and
-// reports whether it has. A Locker has a second for it, and leaves what an engine has not answered
-// by then: so it may fail to come where the machine was late by half of that.
-func (c *trial) exchanged(without string, is func() bool) bool {
+// awaitEffect waits for the effect of a nested acquire that has just returned, until is reports it,
+// and reports whether it came. A Locker gives up after a second if the engine has not answered, so
+// the effect may not come if the machine was late by half a second. Otherwise awaitEffect fails the
+// check with the text of without.
+func (c *trial) awaitEffect(without string, is func() bool) bool {
 	c.Helper()
 	begin := time.Now().Add(-time.Second)
 	for ; time.Since(begin) < 4*time.Second; time.Sleep(10 * time.Millisecond) {
@@ -182,7 +183,7 @@ func (c *trial) exchanged(without string, is func() bool) bool {
 		}
 	}
 	if lag := c.lag(begin); lag < time.Second/2 {
-		c.Errorf("3 s after a nested acquire %s (the machine was late by %v)", without, lag)
+		c.Errorf("3 s after a nested acquire: %s (the machine was late by %v)", without, lag)
 	}
 	return false
 }

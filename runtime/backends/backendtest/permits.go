@@ -10,7 +10,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// So many hold a key as there are permits.
+// A key has as many holders at a time as there are permits.
 var permits = []check{
 	{name: "NoMore", needs: []Ability{Semaphores}, run: noMore, without: refusesKind(lock.Policy{Permits: 2})},
 	{name: "Crash", needs: []Ability{Semaphores, Lapse}, run: permitOfTheDead},
@@ -23,12 +23,12 @@ var permits = []check{
 	{name: "Removed", needs: []Ability{Semaphores, Removal}, run: permitRemoved},
 }
 
-// No more are inside than there are permits, and no permit is lost.
+// No more calls are inside than there are permits, and no permit is lost.
 func noMore(c *trial) {
 	const lockers, goroutines, times, n = 3, 4, 10, 3
 	key, p := c.newKey(), lock.Policy{Permits: n}
 	var done atomic.Int64
-	var r room
+	var r insiders
 	var all sync.WaitGroup
 	for range lockers {
 		l := c.kindLocker()
@@ -49,14 +49,14 @@ func noMore(c *trial) {
 	}
 	all.Wait()
 	if r.most > n {
-		c.Errorf("%d were inside, with %d permits", r.most, n)
+		c.Errorf("%d calls were inside at the same time, with %d permits", r.most, n)
 	}
 	if d := done.Load(); d != lockers*goroutines*times {
-		c.Errorf("%d of %d sections", d, lockers*goroutines*times)
+		c.Errorf("%d of %d critical sections ran", d, lockers*goroutines*times)
 	}
 	l := c.kindLocker()
 	var holders []*lock.Hold
-	for range n { // all are there
+	for range n { // all permits are free
 		held, err := c.try(l, p, key)
 		if err != nil {
 			c.Fatalf("a permit is lost: %v", err)
@@ -67,14 +67,14 @@ func noMore(c *trial) {
 	c.notNow(c.kindLocker(), p, key, holders...)
 }
 
-// room counts who is inside of it at a time, by a lock that is held still.
-type room struct {
+// insiders counts how many calls are inside at the same time and have not lost their lock.
+type insiders struct {
 	mu     sync.Mutex // guards the rest
 	inside map[context.Context]bool
 	most   int
 }
 
-func (r *room) enter(ctx context.Context) (leave func()) {
+func (r *insiders) enter(ctx context.Context) (leave func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.inside == nil {
@@ -99,18 +99,18 @@ func permit(n, weight int) driver.Mode {
 	return driver.Mode{Kind: driver.Permits, Permits: n, Weight: weight}
 }
 
-// A permit whose holder died is free after its ttl, while others renew theirs.
+// A permit whose holder died is free after its ttl, while the other holders keep theirs.
 func permitOfTheDead(c *trial) {
 	dead, live, b, key := c.open(), c.open(), c.open(), c.newKey()
 	gone := dead.get(dead.kindOf(key, c.h.TTL, permit(2, 1)))
 	lease := live.get(live.kindOf(key, c.long(), permit(2, 1)))
 	if early, err := b.Acquire(c.bounded(), b.kindOf(key, c.long(), permit(2, 1))); err == nil {
 		if left := gone.Deadline().Left(); left > 0 {
-			c.Errorf("a permit was given to another %v before the Deadline of its lease", left)
+			c.Errorf("a permit was given to another client %v before the Deadline of its lease", left)
 		}
 		c.free(early)
 	} else if !isHeld(err) {
-		c.Errorf("a permit that another holds: %v; it must be a *driver.HeldError", err)
+		c.Errorf("Acquire of a permit that another client holds: %v; it must be a *driver.HeldError", err)
 	}
 	time.Sleep(c.over())
 	other := b.get(b.kindOf(key, c.long(), permit(2, 1)))
@@ -128,12 +128,12 @@ func weights(c *trial) {
 	_, light := c.enter(b.Locker, c.kind(one), key)
 	c.notNow(a, one, key, heavy, light)
 	waiting := c.begin(b, two, key)
-	c.waits("one of weight 2", waiting)
+	c.waits("the call of weight 2", waiting)
 	c.leave(light)
-	c.waits("one of weight 2", waiting)
-	c.notNow(a, one, key, heavy) // it would come in before who waits for more
+	c.waits("the call of weight 2", waiting)
+	c.notNow(a, one, key, heavy) // else it would overtake the call that waits for two permits
 	c.leave(heavy)
-	c.leave(c.comes("one of weight 2", waiting))
+	c.leave(c.comes("the call of weight 2", waiting))
 }
 
 // While a deployment changes the number of permits, the smaller one counts.
@@ -144,21 +144,21 @@ func smallerNumber(c *trial) {
 	c.notNow(b, few, key, one)
 	_, two := c.enter(b.Locker, c.kind(many), key)
 	waiting := c.begin(a, few, key)
-	c.waits("who knows of one permit", waiting)
+	c.waits("the call with Permits: 1", waiting)
 	c.leave(one)
-	c.waits("who knows of one permit", waiting)
+	c.waits("the call with Permits: 1", waiting)
 	c.leave(two)
-	last := c.comes("who knows of one permit", waiting)
+	last := c.comes("the call with Permits: 1", waiting)
 	c.notNow(b, many, key, last)
 	c.leave(last)
 	held, err := c.try(b, many, key)
 	if err != nil {
-		c.Errorf("a permit after the smaller number has gone: %v", err)
+		c.Errorf("acquire of a permit after the release of the call with Permits: 1: %v", err)
 	}
 	c.leave(held)
 }
 
-// Each permit has a token of its own, above those given before.
+// Each permit has a token of its own, higher than all tokens given before.
 func permitTokens(c *trial) {
 	a, b, key := c.kindLocker(), c.kindLocker(), c.newKey()
 	p := lock.Policy{Permits: 4}
@@ -167,7 +167,7 @@ func permitTokens(c *trial) {
 		l := []*kindLocker{a, b}[i%2]
 		_, held := c.enter(l.Locker, c.kind(p), key)
 		if held.Token() <= last {
-			c.Errorf("token %d after %d", held.Token(), last)
+			c.Errorf("token %d after token %d", held.Token(), last)
 		}
 		last = held.Token()
 		if i%3 > 0 {
@@ -180,7 +180,7 @@ func permitTokens(c *trial) {
 	}
 }
 
-// A permit that was removed at the engine is lost: its holder hears of it.
+// A permit that was removed at the engine is lost, and Renew and Release tell its holder.
 func permitRemoved(c *trial) {
 	a, key := c.open(), c.newKey()
 	lease := a.get(a.kindOf(key, c.long(), permit(2, 1)))
@@ -189,7 +189,7 @@ func permitRemoved(c *trial) {
 	c.lost("Release of a permit that was removed", lease.Release(c.bounded(), last(lease)))
 }
 
-// Where all permits are taken, nobody who names their number anew makes any (redisson#4678).
+// While all permits are taken, a call that names their number again creates no new ones (redisson#4678).
 func allTaken(c *trial) {
 	const n = 3
 	a, key, p := c.kindLocker(), c.newKey(), lock.Policy{Permits: n}
@@ -211,12 +211,12 @@ func allTaken(c *trial) {
 	}
 }
 
-// Of permits that are given back together some were lost before: the others are free then, and
-// there are no more than before (redisson#6343).
+// Permits are released, and one of them was lost before. After that the other permits are free, and
+// there are no more permits than before (redisson#6343).
 func somePermitsLost(c *trial) {
 	const n = 2
 	a, b, key := c.open(), c.kindLocker(), c.newKey()
-	c.free(a.get(a.attempt(c.newKey()))) // what it does first takes the time of a connection more
+	c.free(a.get(a.attempt(c.newKey()))) // the first request takes longer, because the client connects
 	lost := a.get(a.kindOf(key, c.h.TTL, permit(n, 1)))
 	kept := a.get(a.kindOf(key, c.long(), permit(n, 1)))
 	time.Sleep(c.over())

@@ -12,7 +12,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// Many may read, or one write.
+// A key has many readers or one writer.
 var readWrite = []check{
 	{name: "ReadersShare", needs: []Ability{ReadWriteLocks}, run: readersShare, without: refusesKind(lock.Policy{Read: true})},
 	{name: "Exclusion", needs: []Ability{ReadWriteLocks}, run: writersExclude},
@@ -52,7 +52,7 @@ func readersShare(c *trial) {
 	c.leave(one)
 }
 
-// What writers change is seen by nobody else before they leave: the race detector looks on.
+// Nobody sees a writer's change before the writer has left. The race detector checks this too.
 func writersExclude(c *trial) {
 	const lockers, goroutines, times = 3, 4, 8
 	key := c.newKey()
@@ -75,8 +75,8 @@ func writersExclude(c *trial) {
 						}
 						before := value
 						time.Sleep(time.Millisecond)
-						if lock.Check(ctx) == nil && value != before { // a late machine may have lost it: see late
-							c.Error("a writer changed what a reader reads")
+						if lock.Check(ctx) == nil && value != before { // a late machine may have lost the lock: see late
+							c.Error("a writer changed the value while a reader was inside")
 						}
 						return nil
 					}
@@ -98,14 +98,14 @@ func writersExclude(c *trial) {
 	}
 	all.Wait()
 	if want := lockers*goroutines*times/4 - int(lost.Load()); value != want {
-		c.Errorf("%d writers counted %d", want, value)
+		c.Errorf("%d writers counted to %d", want, value)
 	}
 	if !together.Load() {
-		c.Error("no two readers were inside at a time")
+		c.Error("two readers were never inside at the same time")
 	}
 }
 
-// A reader that came while a writer waited waits for that one, and not for a second.
+// A reader that arrives while a writer waits must wait for that writer, but not for a second one.
 func oneWriterAtMost(c *trial) {
 	a, b, d, key := c.kindLocker(), c.kindLocker(), c.kindLocker(), c.newKey()
 	_, reader := c.enter(a.Locker, c.kind(reading), key)
@@ -134,13 +134,13 @@ func (cl *client) kindOf(key string, ttl time.Duration, m driver.Mode) *driver.A
 	return a
 }
 
-// The share of a reader that died ends with its own ttl, while others renew theirs.
+// The lease of a reader that died ends after its own ttl, while other readers renew theirs.
 func deadReader(c *trial) {
 	dead, live, w, key := c.open(), c.open(), c.open(), c.newKey()
 	mode := driver.Mode{Kind: driver.Read}
-	c.free(w.get(w.attempt(c.newKey()))) // what it does first takes the time of a connection more
+	c.free(w.get(w.attempt(c.newKey()))) // the first request takes longer, because the client connects
 	begin := time.Now()
-	dead.get(dead.kindOf(key, c.h.TTL, mode)) // and never renewed
+	dead.get(dead.kindOf(key, c.h.TTL, mode)) // never renewed
 	lease := live.get(live.kindOf(key, c.long(), mode))
 	for time.Since(begin) < c.over()+c.h.TTL/2 {
 		if err := lease.Renew(c.bounded(), c.long()); err != nil {
@@ -155,7 +155,7 @@ func deadReader(c *trial) {
 	c.free(writer)
 }
 
-// A writer that died in the queue does not keep readers out for long.
+// A writer that died in the queue does not block readers for long.
 func deadWriterInLine(c *trial) {
 	r, dead, l, key := c.open(), c.open(), c.kindLocker(), c.newKey()
 	reader := r.get(r.kindOf(key, c.long(), driver.Mode{Kind: driver.Read}))
@@ -172,7 +172,8 @@ func deadWriterInLine(c *trial) {
 	}
 }
 
-// Whoever reads and would write in one chain waits for itself: told at once.
+// A chain of calls that reads a key and then wants to write it would wait for itself. It gets
+// ErrDeadlock at once.
 func upgrade(c *trial) {
 	l, key := c.kindLocker(), c.newKey()
 	ctx, held := c.enter(l.Locker, c.kind(reading), key)
@@ -184,7 +185,7 @@ func upgrade(c *trial) {
 		c.Errorf("read, then write: %v; it must wrap lock.ErrDeadlock", err)
 	}
 	inner.Release(nil)
-	c.within("the answer", begin, overrun)
+	c.within("the refusal", begin, overrun)
 	c.leave(held)
 
 	ctx, held = c.enter(l.Locker, c.kind(writing), key)
@@ -193,7 +194,7 @@ func upgrade(c *trial) {
 	c.leave(held)
 }
 
-// enterUnder takes key under a context that holds something already.
+// enterUnder takes key under a context that already holds a lock.
 func (c *trial) enterUnder(ctx context.Context, l *lock.Locker, p lock.Policy, key string) (context.Context, *lock.Hold) {
 	c.Helper()
 	inside, held, err := l.Acquire(ctx, c.kind(p), key)
@@ -203,12 +204,12 @@ func (c *trial) enterUnder(ctx context.Context, l *lock.Locker, p lock.Policy, k
 	return inside, held
 }
 
-// A writer that becomes a reader lets the readers in that wait, and no writer.
+// When a writer becomes a reader, waiting readers get the lock, and waiting writers do not.
 func downgrade(c *trial) {
 	a, b, key := c.kindLocker(), c.kindLocker(), c.newKey()
 	ctx, held := c.enter(a.Locker, c.kind(writing), key)
 	reader := c.begin(b, reading, key)
-	c.waits("a reader", reader) // before the writers: an engine may have a queue of its own
+	c.waits("a reader", reader) // it must be in the queue before the writers, since an engine may have a queue of its own
 	writer, local := c.begin(b, writing, key), c.begin(a, writing, key)
 	c.waits("a writer", writer)
 	c.waits("a writer of the same process", local)
@@ -217,7 +218,7 @@ func downgrade(c *trial) {
 	}
 	one := c.comes("the reader", reader)
 	if one.Token() != held.Token() {
-		c.Errorf("the reader has token %d, the writer before it %d", one.Token(), held.Token())
+		c.Errorf("the reader has token %d, and the writer before it had %d", one.Token(), held.Token())
 	}
 	c.waits("the writer", writer)
 	c.waits("the writer of the same process", local)
@@ -231,7 +232,7 @@ func downgrade(c *trial) {
 	c.leave(c.either(writer, local))
 }
 
-// either returns the hold that comes first.
+// either returns the hold that is granted first.
 func (c *trial) either(a, b <-chan *lock.Hold) *lock.Hold {
 	c.Helper()
 	select {
@@ -239,16 +240,16 @@ func (c *trial) either(a, b <-chan *lock.Hold) *lock.Hold {
 		return h
 	case h := <-b:
 		return h
-	case <-time.After(c.soon()):
+	case <-time.After(c.timeout()):
 		c.Fatal("neither writer has got the lock")
 		return nil
 	}
 }
 
-// downgradesEnv is how many downgrades are made; a few unless it is set.
+// downgradesEnv is the environment variable that says how many downgrades to make; 60 if it is not set.
 const downgradesEnv = "LOCKGEN_DOWNGRADES"
 
-// Between a downgrade and its release nobody writes, however many try.
+// Between a downgrade and its release nobody writes, however many calls try to.
 func downgrades(c *trial) {
 	const lockers = 3
 	key, times := c.newKey(), many(c, downgradesEnv, 60)/lockers
@@ -278,8 +279,8 @@ func downgrades(c *trial) {
 	all.Wait()
 }
 
-// Readers have the token of the last writer, so that what they derive is refused after the
-// next one's.
+// Readers have the token of the last writer. So a resource refuses their requests once it has seen
+// a request of the next writer.
 func readersTokens(c *trial) {
 	a, b, key := c.kindLocker(), c.kindLocker(), c.newKey()
 	_, reader := c.enter(a.Locker, c.kind(reading), key)
@@ -289,7 +290,7 @@ func readersTokens(c *trial) {
 	c.leave(reader)
 	writer := c.comes("the writer", queued)
 	if writer.Token() <= before {
-		c.Errorf("a writer has token %d, after a reader's %d", writer.Token(), before)
+		c.Errorf("a writer has token %d, after a reader with token %d", writer.Token(), before)
 	}
 	one, two := c.begin(a, reading, key), c.begin(b, reading, key)
 	c.waits("a reader", one)
@@ -298,17 +299,17 @@ func readersTokens(c *trial) {
 	c.leave(writer)
 	for _, held := range []*lock.Hold{c.comes("a reader", one), c.comes("a reader", two)} {
 		if held.Token() != token {
-			c.Errorf("a reader has token %d after a writer's %d", held.Token(), token)
+			c.Errorf("a reader has token %d, after a writer with token %d", held.Token(), token)
 		}
 		c.leave(held)
 	}
 }
 
-// Who has read, in calls within each other, and has left is not renewed: a writer is alone
-// for longer than a lease (Redisson's pull request 7251).
+// After nested calls of a reader have all released, its lease is not renewed any more. A writer then
+// holds the lock alone for longer than a lease (Redisson's pull request 7251).
 func reenteredReader(c *trial) {
 	l, w, key := c.kindLocker(), c.kindLocker(), c.newKey()
-	_, first := c.enter(w.Locker, c.kind(writing), c.newKey()) // its connections stand
+	_, first := c.enter(w.Locker, c.kind(writing), c.newKey()) // sets up its connections
 	c.leave(first)
 	p := lock.Policy{Read: true, Reentrant: true, TTL: c.steady()}
 	ctx, all := c.bounded(), []*lock.Hold(nil)
@@ -316,20 +317,20 @@ func reenteredReader(c *trial) {
 		inner, held := c.enterUnder(ctx, l.Locker, p, key)
 		ctx, all = inner, append(all, held)
 	}
-	time.Sleep(c.steady()/3 + c.steady()/10) // renewed once
+	time.Sleep(c.steady()/3 + c.steady()/10) // the lease is renewed once
 	for _, held := range slices.Backward(all) {
 		c.leave(held)
 	}
 	begin := time.Now()
 	ctx, held := c.enter(w.Locker, c.kind(lock.Policy{Write: true, TTL: c.steady()}), key)
-	c.within("a writer after the last reader", begin, c.steady()/2) // long before a lease that was renewed ends
+	c.within("a writer after the last reader", begin, c.steady()/2) // long before the end of the renewed lease
 	begin = time.Now()
 	time.Sleep(c.steady())
 	c.notNow(l, reading, key, held)
 	c.leaveKept(ctx, begin, c.steady(), held)
 }
 
-// Readers of one process share leases, and all have the last writer's token.
+// Readers of one process share leases, and all of them have the last writer's token.
 func localReaders(c *trial) {
 	l, key := c.kindLocker(), c.newKey()
 	_, first := c.enter(l.Locker, c.kind(reading), key)
@@ -343,7 +344,7 @@ func localReaders(c *trial) {
 					return
 				}
 				if held.Token() != first.Token() {
-					c.Errorf("a token %d beside %d", held.Token(), first.Token())
+					c.Errorf("a reader has token %d, and another has %d", held.Token(), first.Token())
 				}
 				c.leave(held)
 			}

@@ -8,7 +8,7 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// A release frees its own lease and nothing else.
+// A release frees the lock of its own lease and nothing else.
 var release = []check{
 	{name: "Twice", run: releaseTwice},
 	{name: "Successor", run: releaseAfterSuccessor},
@@ -32,7 +32,7 @@ func releaseTwice(c *trial) {
 	c.free(a.take(key))
 }
 
-// A late or repeated release frees no successor, the same client's neither.
+// A late or repeated release does not free the next holder's lock, even if that is the same client.
 func releaseAfterSuccessor(c *trial) {
 	a, b := c.open(), c.open()
 	key := c.newKey()
@@ -40,13 +40,13 @@ func releaseAfterSuccessor(c *trial) {
 	c.free(old)
 	for _, next := range []*client{b, a} {
 		lease := next.take(key)
-		c.lost("Release after another took the key", old.Release(c.bounded(), last(old)))
+		c.lost("Release after another acquisition took the key", old.Release(c.bounded(), last(old)))
 		b.held(key)
 		c.free(lease)
 	}
 }
 
-// A lock that was deleted at the engine, whoever did it, was lost.
+// A lock that anybody deleted at the engine is lost.
 func releaseRemoved(c *trial) {
 	a, b := c.open(), c.open()
 	key := c.newKey()
@@ -56,12 +56,12 @@ func releaseRemoved(c *trial) {
 	lease = a.take(key)
 	c.h.Remove(c.T, key)
 	next := b.take(key)
-	c.lost("Release of a lock that another has taken since", lease.Release(c.bounded(), last(lease)))
+	c.lost("Release of a lock that another client has taken since", lease.Release(c.bounded(), last(lease)))
 	a.held(key)
 	c.free(next)
 }
 
-// A lease that ended before its release was lost, and its release frees no other.
+// A lease that ended before its release is lost, and the release frees no other lease.
 func releaseAfterExpiry(c *trial) {
 	a, b := c.open(), c.open()
 	key := c.newKey()
@@ -72,19 +72,19 @@ func releaseAfterExpiry(c *trial) {
 	c.free(next)
 }
 
-// A caller whose lock was deleted under it hears of it, beside its own result.
+// A caller whose lock was deleted while its method ran gets ErrLost.
 func lockerReleaseRemoved(c *trial) {
 	l, key := c.locker(), c.newKey()
 	err := l.Do(c.bounded(), c.policy(), key, func(context.Context) error {
 		c.h.Remove(c.T, key)
 		return nil
 	})
-	c.lost("Do whose lock was deleted meanwhile", err)
-	c.passesBy(l, key, pollLimit, "after the loss")
+	c.lost("Do, whose lock was deleted meanwhile,", err)
+	c.mustAcquire(l, key, pollLimit, "after the loss")
 }
 
-// The caller's context is over before the method returns: the lock is released
-// all the same, and the method's success stays one.
+// If the caller's context ends before the method returns, the lock is released
+// anyway, and Do returns the method's success.
 func releaseUnderCancelledContext(c *trial) {
 	l, key := c.locker(), c.newKey()
 	ctx, cancel := context.WithCancel(c.bounded())
@@ -94,24 +94,24 @@ func releaseUnderCancelledContext(c *trial) {
 		return nil
 	})
 	if err != nil {
-		c.Errorf("Do, cancelled when its method was done: %v", err)
+		c.Errorf("Do, cancelled at the end of its method: %v", err)
 	}
-	c.passesBy(c.locker(), key, pollLimit, "after a method whose context was cancelled")
+	c.mustAcquire(c.locker(), key, pollLimit, "after a method whose context was cancelled")
 }
 
-// A panic and a Goexit release the lock and go on.
+// A panic or a Goexit in the method releases the lock, and Do does not stop it.
 func releaseAfterPanic(c *trial) {
 	l, key := c.locker(), c.newKey()
 	func() {
 		defer func() {
 			if p := recover(); p != "the method's" {
-				c.Errorf("the panic became %v", p)
+				c.Errorf("the panic's value became %v", p)
 			}
 		}()
 		err := l.Do(c.bounded(), c.policy(), key, func(context.Context) error { panic("the method's") })
 		c.Errorf("the method's panic was stopped: %v", err)
 	}()
-	c.passesBy(c.locker(), key, pollLimit, "after a panic")
+	c.mustAcquire(c.locker(), key, pollLimit, "after a panic")
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -119,11 +119,12 @@ func releaseAfterPanic(c *trial) {
 		c.Errorf("the method's Goexit was stopped: %v", err)
 	}()
 	receive(c, "the goroutine to end", done)
-	c.passesBy(c.locker(), key, pollLimit, "after a Goexit")
+	c.mustAcquire(c.locker(), key, pollLimit, "after a Goexit")
 }
 
-// A nested call enters at once, with the same token, and its release leaves the
-// lock to the outer one; without the flag it is told that it would wait for ever.
+// A nested reentrant call gets the lock at once, with the same token. After its release the outer
+// call still holds the lock. A nested call without Reentrant gets ErrDeadlock, because it would wait
+// for itself forever.
 func reentry(c *trial) {
 	l, b, key := c.locker(), c.open(), c.newKey()
 	again := &lock.Policy{TTL: c.h.TTL, Reentrant: true}
@@ -132,7 +133,7 @@ func reentry(c *trial) {
 	begin := time.Now()
 	err := l.Do(ctx, again, key, func(ctx context.Context) error {
 		if token, _ := lock.Token(ctx); token != outer {
-			c.Errorf("the token of a re-entry is %d, not %d", token, outer)
+			c.Errorf("the token of a re-entry is %d, want %d", token, outer)
 		}
 		return l.Do(ctx, again, key, func(context.Context) error { return nil })
 	})

@@ -11,7 +11,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// A renewal keeps a lease, and does nothing else.
+// A renewal extends a lease, and does nothing else.
 var renewal = []check{
 	{name: "KeepsTheLease", run: renewalKeeps},
 	{name: "NeverShortens", run: renewalNeverShortens},
@@ -45,8 +45,8 @@ func renewalKeeps(c *trial) {
 	}
 }
 
-// outside tries to take key, which is l's. It returns nil if that was refused, and ErrLost if the
-// Deadline of l has passed meanwhile, as far as its holder can tell.
+// outside tries to take key, which l holds. It returns nil if that is refused. It returns ErrLost if
+// the Deadline of l has passed meanwhile: then the holder knows that it may have lost the key.
 func (cl *client) outside(l driver.Lease, key string) error {
 	cl.c.Helper()
 	next, err := cl.Acquire(cl.c.bounded(), cl.attempt(key))
@@ -58,14 +58,14 @@ func (cl *client) outside(l driver.Lease, key string) error {
 	case left <= 0:
 		return lock.ErrLost
 	case err == nil:
-		return fmt.Errorf("another took the key %v before the Deadline", left)
+		return fmt.Errorf("another client took the key %v before the Deadline", left)
 	case !isHeld(err):
-		return fmt.Errorf("another's Acquire: %w; it must be a *driver.HeldError", err)
+		return fmt.Errorf("Acquire by another client: %w; it must be a *driver.HeldError", err)
 	}
 	return nil
 }
 
-// A renewal that asks for less, or that comes late, leaves the lease as it is.
+// A renewal with a shorter ttl leaves the Deadline as it is.
 func renewalNeverShortens(c *trial) {
 	a, b := c.open(), c.open()
 	key := c.newKey()
@@ -77,16 +77,16 @@ func renewalNeverShortens(c *trial) {
 		c.Fatalf("Renew of a lease that holds its key: %v", err)
 	}
 	if shorter := before.Sub(lease.Deadline()); shorter > time.Millisecond {
-		c.Errorf("a renewal by %v made the Deadline of a lease of %v come %v sooner", ttl/2, ttl, shorter)
+		c.Errorf("a renewal for %v moved the Deadline of a lease of %v back by %v", ttl/2, ttl, shorter)
 	}
 	time.Sleep(ttl*3/4 - time.Since(begin))
 	if _, err := b.Acquire(c.bounded(), b.attempt(key)); err == nil && lease.Deadline().Left() > 0 {
-		c.Errorf("a renewal by %v made the engine end a lease of %v", ttl/2, ttl)
+		c.Errorf("after a renewal for %v the engine ended a lease of %v too early", ttl/2, ttl)
 	}
 	c.released(lease)
 }
 
-// What was released is not renewed, nor made anew.
+// A renewal after the release does not create the lease again.
 func renewalAfterRelease(c *trial) {
 	a, b := c.open(), c.open()
 	key := c.newKey()
@@ -94,9 +94,9 @@ func renewalAfterRelease(c *trial) {
 	c.free(lease)
 	c.lost("Renew after Release", lease.Renew(c.bounded(), c.long()))
 	next := b.take(key)
-	c.lost("Renew after another took the key", lease.Renew(c.bounded(), c.long()))
+	c.lost("Renew after another client took the key", lease.Renew(c.bounded(), c.long()))
 	if err := next.Renew(c.bounded(), c.long()); err != nil {
-		c.Errorf("Renew of the successor's lease: %v", err)
+		c.Errorf("Renew of the next holder's lease: %v", err)
 	}
 	c.free(next)
 }
@@ -117,12 +117,12 @@ func renewalAfterRemoval(c *trial) {
 	c.h.Remove(c.T, key)
 	c.lost("Renew of a lock that was deleted at the engine", lease.Renew(c.bounded(), c.long()))
 	next := b.take(key)
-	c.lost("Renew of a lock that another has taken since", lease.Renew(c.bounded(), c.long()))
+	c.lost("Renew of a lock that another client has taken since", lease.Renew(c.bounded(), c.long()))
 	a.held(key)
 	c.free(next)
 }
 
-// Renewals that are under way when the lock is released revive nothing.
+// Renewals that are under way when the lock is released do not create the lock again.
 func renewalBesideRelease(c *trial) {
 	a, b := c.open(), c.open()
 	for range 10 {
@@ -132,7 +132,7 @@ func renewalBesideRelease(c *trial) {
 		for range 4 {
 			renewals.Go(func() {
 				if err := lease.Renew(c.bounded(), c.long()); err != nil && !errors.Is(err, lock.ErrLost) {
-					c.Errorf("Renew beside a Release: %v", err)
+					c.Errorf("Renew at the same time as Release: %v", err)
 				}
 			})
 		}
@@ -142,7 +142,7 @@ func renewalBesideRelease(c *trial) {
 	}
 }
 
-// Many are renewed as one is: each has its own answer.
+// Leases that are renewed together each have their own result.
 func renewalBatch(c *trial) {
 	a, b := c.open(), c.open()
 	renew := func(leases []driver.Lease, ttls []time.Duration) []error {
@@ -176,11 +176,11 @@ func renewalBatch(c *trial) {
 	for i, err := range errs {
 		switch {
 		case gone[i]:
-			c.lost("the renewal, among others, of a lease that was released", err)
+			c.lost("the renewal in a batch of a lease that was released", err)
 		case err != nil:
-			c.Errorf("the renewal of a lease among others: %v", err)
+			c.Errorf("the renewal of a lease in a batch: %v", err)
 		case leases[i].Deadline().Left()+time.Since(begin) < c.long()*3/4:
-			c.Errorf("a lease that was renewed among others has %v left of %v", leases[i].Deadline().Left(), c.long())
+			c.Errorf("a lease that was renewed in a batch has %v left of %v", leases[i].Deadline().Left(), c.long())
 		}
 	}
 	for i, l := range leases {
@@ -206,8 +206,8 @@ func lockerRenews(c *trial) {
 	c.leaveKept(ctx, begin, ttl, held)
 }
 
-// heldUnder requires that key is held by the method that runs under ctx, or that
-// this knows of its loss when another gets the key.
+// heldUnder requires that the method that runs under ctx holds key, or that its
+// lock.Check reports the loss if another client gets the key.
 func (cl *client) heldUnder(ctx context.Context, key string) {
 	cl.c.Helper()
 	lease, err := cl.Acquire(cl.c.bounded(), cl.attempt(key))
@@ -216,14 +216,14 @@ func (cl *client) heldUnder(ctx context.Context, key string) {
 	case err != nil:
 		cl.c.Errorf("Acquire of a key that is held: %v; it must be a *driver.HeldError", err)
 	case lock.Check(ctx) == nil:
-		cl.c.Errorf("%q was taken under a method that holds it, and its lock.Check finds nothing wrong", key)
+		cl.c.Errorf("%q was taken while a method holds it, and the method's lock.Check succeeds", key)
 	}
 	if lease != nil {
 		cl.c.released(lease)
 	}
 }
 
-// The holder of a lock that was deleted hears of it by the next renewal.
+// The holder of a lock that was deleted learns this from the next renewal.
 func lockerHearsOfRemoval(c *trial) {
 	l, key := c.locker(), c.newKey()
 	ctx, held := c.enter(l, c.shortPolicy(), key)
@@ -231,10 +231,10 @@ func lockerHearsOfRemoval(c *trial) {
 	c.h.Remove(c.T, key)
 	begin := time.Now()
 	c.ended(ctx)
-	c.within(fmt.Sprintf("hearing of a removal that took %v", begin.Sub(asked)), begin, c.h.TTL/2+overrun)
+	c.within(fmt.Sprintf("the end of the context after a removal that took %v", begin.Sub(asked)), begin, c.h.TTL/2+overrun)
 	c.lost("what the wrapper returns", finish(held))
 	err := c.locker().Do(c.bounded(), c.policy(), key, func(context.Context) error { return nil })
 	if err != nil {
-		c.Errorf("the next one's Do: %v", err)
+		c.Errorf("Do of the next holder: %v", err)
 	}
 }

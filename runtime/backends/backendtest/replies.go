@@ -9,7 +9,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// Each call may be sent again, may be lost on either way, and may arrive late.
+// A request may be sent again, a request or its answer may be lost, and a request may arrive late.
 var replies = []check{
 	{name: "Resend", run: resend},
 	{name: "Undo", run: undoFrees},
@@ -28,7 +28,7 @@ var replies = []check{
 	{name: "LateRenewal", needs: []Ability{LateRequests}, run: lateRenewal},
 }
 
-// An acquisition that is sent twice is taken once: one release frees it, and its
+// An acquisition that is sent twice takes the key once: one release frees it. Its
 // tokens are still the highest.
 func resend(c *trial) {
 	a, b := c.open(), c.open()
@@ -46,12 +46,12 @@ func resend(c *trial) {
 	c.free(two)
 	next := b.take(key)
 	c.above(next, last(two))
-	c.lost("Release of the first reply's lease, after another took the key", one.Release(c.bounded(), last(one)))
+	c.lost("Release of the first reply's lease, after another client took the key", one.Release(c.bounded(), last(one)))
 	a.held(key)
 	c.free(next)
 }
 
-// An acquire whose answer was lost says so; its undoing frees the key.
+// An acquire whose answer was lost returns ErrIndeterminate, and its undo frees the key.
 func lostAcquire(c *trial) {
 	a, faults := c.openFaulty()
 	b, key := c.open(), c.newKey()
@@ -62,12 +62,12 @@ func lostAcquire(c *trial) {
 	lease, err := a.Acquire(ctx, attempt)
 	cancel()
 	if lease != nil {
-		c.Fatal("Acquire had no answer, and returned a lease")
+		c.Fatal("Acquire had no answer, but returned a lease")
 	}
 	taken := c.holds(b, key)
 	unknown := errors.Is(err, lock.ErrIndeterminate) || attempt.MayHaveRun
 	if taken && !unknown {
-		c.Errorf("Acquire had no answer and took the key, but says: %v; it must wrap lock.ErrIndeterminate", err)
+		c.Errorf("Acquire had no answer and took the key, but returned: %v; it must wrap lock.ErrIndeterminate", err)
 	}
 	faults.Heal()
 	if unknown {
@@ -76,7 +76,7 @@ func lostAcquire(c *trial) {
 	c.free(b.takeWithin(key, overrun, "the acquire was undone"))
 }
 
-// holds reports whether some other holds key.
+// holds reports whether key is held.
 func (c *trial) holds(b *client, key string) bool {
 	c.Helper()
 	attempt := b.attempt(key)
@@ -87,7 +87,7 @@ func (c *trial) holds(b *client, key string) bool {
 	return isHeld(err)
 }
 
-// Where the answer is lost and the network mends, one acquisition is one lock,
+// If the answer is lost and the network heals, one acquisition takes one lock,
 // however often it was sent.
 func lostAcquireRecovers(c *trial) {
 	a, faults := c.openFaulty()
@@ -104,8 +104,8 @@ func lostAcquireRecovers(c *trial) {
 		switch {
 		case err == nil:
 			c.released(lease)
-			if attempt.MayHaveRun { // as the Locker does not: the release must do
-				b.takeAndFree(key, "the release of a lock whose acquire was sent again")
+			if attempt.MayHaveRun { // the release is enough: a Locker does not call Undo here
+				b.takeAndFree(key, "the release of a lock whose acquire was resent")
 				continue
 			}
 		case errors.Is(err, lock.ErrIndeterminate) || attempt.MayHaveRun:
@@ -130,7 +130,7 @@ func lostRelease(c *trial) {
 	err := lease.Release(ctx, last(lease))
 	cancel()
 	if errors.Is(err, lock.ErrLost) {
-		c.Errorf("Release without an answer: %v, which the engine has not said", err)
+		c.Errorf("Release without an answer: %v; the engine has not said so", err)
 	}
 	faults.Heal()
 	c.released(lease)
@@ -139,7 +139,7 @@ func lostRelease(c *trial) {
 	c.free(next)
 }
 
-// A renewal without an answer leaves the Deadline as it is, and loses nothing.
+// A renewal without an answer leaves the Deadline as it is, and does not report a loss.
 func lostRenewal(c *trial) {
 	a, faults := c.openFaulty()
 	key := c.newKey()
@@ -151,18 +151,17 @@ func lostRenewal(c *trial) {
 	err := lease.Renew(ctx, c.long())
 	cancel()
 	if errors.Is(err, lock.ErrLost) {
-		c.Errorf("Renew without an answer: %v, which the engine has not said", err)
+		c.Errorf("Renew without an answer: %v; the engine has not said so", err)
 	}
 	if later := lease.Deadline().Sub(before); err != nil && later > 50*time.Millisecond {
 		c.Errorf("a renewal without an answer moved the Deadline by %v", later)
 	}
 	faults.Heal()
 	c.renewed(lease)
-	c.released(lease) // a session may be renewed without the connection, which may have been cut
+	c.released(lease) // not free: a session is renewed apart from this connection, which may have been cut
 }
 
-// renewed renews l on a healthy network, to which its client may have to connect
-// again first.
+// renewed renews l on a healthy network. The client may have to connect again first.
 func (c *trial) renewed(l driver.Lease) {
 	c.Helper()
 	for begin := time.Now(); ; time.Sleep(20 * time.Millisecond) {
@@ -172,16 +171,16 @@ func (c *trial) renewed(l driver.Lease) {
 		switch {
 		case err == nil:
 			return
-		case errors.Is(err, lock.ErrLost) || time.Since(begin) > c.soon():
+		case errors.Is(err, lock.ErrLost) || time.Since(begin) > c.timeout():
 			c.Fatalf("Renew of a lease that holds its key, on a healthy network: %v", err)
 		}
 	}
 }
 
-// Through a Locker, an acquire without an answer is undone in the background.
+// A Locker undoes an acquire without an answer in the background.
 func lockerUndoes(c *trial) {
 	l, faults := c.lockerFaulty()
-	c.passesBy(l, c.newKey(), c.soon(), "connections stand")
+	c.mustAcquire(l, c.newKey(), c.timeout(), "when the Locker connects")
 	key := c.newKey()
 	faults.LoseReplies()
 	ctx, cancel := brief(300 * time.Millisecond)
@@ -191,13 +190,13 @@ func lockerUndoes(c *trial) {
 		c.Fatal("an acquire without an answer succeeded")
 	}
 	if !isKnown(err) {
-		c.Errorf("an acquire without an answer: %v; it must be indeterminate, or unavailable", err)
+		c.Errorf("an acquire without an answer: %v; it must wrap ErrIndeterminate or ErrUnavailable", err)
 	}
 	faults.Heal()
 	c.allFree([]string{key}, "an acquire without an answer")
 }
 
-// A release without an answer never turns a success into an error, and goes on.
+// A release without an answer does not turn a success into an error. It continues in the background.
 func lockerReleasesLater(c *trial) {
 	l, faults := c.lockerFaulty()
 	key := c.newKey()
@@ -210,28 +209,28 @@ func lockerReleasesLater(c *trial) {
 	if err != nil {
 		c.Errorf("Do, whose release had no answer: %v", err)
 	}
-	c.withinAlone("the release, which is bounded,", begin, time.Second+overrun)
+	c.withinLocal("the release without an answer", begin, time.Second+overrun)
 	faults.Heal()
 	c.allFree([]string{key}, "a release without an answer")
 }
 
-// delayed opens a client whose requests can be held up, with connections that stand.
+// delayed opens a client that is connected, and whose requests can be held back.
 func (c *trial) delayed() (*client, LateFaults) {
 	c.Helper()
 	a, faults := c.openFaulty()
 	late, ok := faults.(LateFaults)
 	if !ok {
-		c.Fatal("the Faults are no LateFaults; if requests can't be held up, declare it in Cannot[LateRequests]")
+		c.Fatal("the Faults do not implement LateFaults; if requests can't be held back, declare it in Cannot[LateRequests]")
 	}
 	c.free(a.get(a.attempt(c.newKey())))
 	return a, late
 }
 
-// overtaken runs call, whose request is held up, and cuts the connection under it.
+// overtaken runs call, whose request is held back, and then cuts its connection.
 func (c *trial) overtaken(held Held, call func(ctx context.Context)) {
 	c.Helper()
 	done := make(chan struct{})
-	ctx, cancel := brief(c.soon())
+	ctx, cancel := brief(c.timeout())
 	defer cancel()
 	go func() {
 		defer close(done)
@@ -239,11 +238,11 @@ func (c *trial) overtaken(held Held, call func(ctx context.Context)) {
 	}()
 	select {
 	case <-held.Arrived():
-		time.Sleep(overrun) // what else is on its way, of the same call
-	case <-done: // it had nothing to send, as a renewal of a session that renews itself
+		time.Sleep(overrun) // more requests of the same call may be on their way
+	case <-done: // the call sent nothing, for example a renewal of a session that renews itself
 	}
 	held.Overtake()
-	select { // it is sent again, or fails; one that does neither is given up
+	select { // the request is sent again, or the call fails; if neither happens, it is cancelled
 	case <-done:
 	case <-time.After(time.Second):
 		cancel()
@@ -266,13 +265,13 @@ func lateAcquire(c *trial) {
 	case errors.Is(err, lock.ErrIndeterminate) || attempt.MayHaveRun:
 		a.undone(attempt)
 	default:
-		c.Errorf("Acquire without an answer: %v; it may yet take the key and must wrap lock.ErrIndeterminate", err)
+		c.Errorf("Acquire without an answer: %v; it may take the key later, so it must wrap lock.ErrIndeterminate", err)
 	}
 	held.Deliver()
-	b.takeAndFree(key, "an attempt arrived late, whose acquisition had ended")
+	b.takeAndFree(key, "a late attempt arrived, whose acquisition had ended")
 }
 
-// A release that arrives late frees no successor.
+// A release that arrives late does not free the next holder's lock.
 func lateRelease(c *trial) {
 	a, faults := c.delayed()
 	b, key := c.open(), c.newKey()
@@ -286,13 +285,13 @@ func lateRelease(c *trial) {
 			held.Deliver()
 		}
 		if !c.holds(c.open(), key) {
-			c.Error("a release that arrived late freed the successor")
+			c.Error("a release that arrived late freed the next holder's lock")
 		}
 		c.free(lease)
 	}
 }
 
-// A renewal that arrives after the release makes no lock.
+// A renewal that arrives after the release does not create the lock again.
 func lateRenewal(c *trial) {
 	a, faults := c.delayed()
 	b, key := c.open(), c.newKey()
@@ -301,5 +300,5 @@ func lateRenewal(c *trial) {
 	c.overtaken(held, func(ctx context.Context) { _ = lease.Renew(ctx, c.long()) })
 	c.released(lease)
 	held.Deliver()
-	b.takeAndFree(key, "a renewal arrived late, after the release")
+	b.takeAndFree(key, "a late renewal arrived after the release")
 }

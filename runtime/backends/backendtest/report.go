@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// report has the results of one harness. It is printed in lines that a program can
-// find in the output of a run. Their fields are separated by tabs:
+// report has the results of one harness. It prints them in lines that a program can
+// find in the output of a run. The fields are separated by tabs:
 //
 //	backendtest	<harness>	<behaviour>	<checks passed>	<failed>	<declared missing>
 //	backendtest	<harness>	<behaviour>	missing	<check>	<ability>	<reason>
@@ -56,7 +56,7 @@ func (r *report) print(t testing.TB) {
 	for _, b := range behaviours() {
 		c := r.cells[b.name]
 		if c == nil {
-			continue // -run left it out
+			continue // -run excluded it
 		}
 		fmt.Fprintf(out, "backendtest\t%s\t%s\t%d\t%d\t%d\n", r.harness, b.name, c.passed, c.failed, c.declared)
 		slices.Sort(c.notes)

@@ -2,7 +2,7 @@ package backendtest
 
 import "testing"
 
-// A row that says whose Backend it is checks only what its topology can change.
+// A row with SameAs runs only the behaviours that its topology can change.
 func TestSameAs(t *testing.T) {
 	for row, changed := range map[string]int{"": len(behaviours()), "redis": 4} {
 		s := &suite{h: &Harness{SameAs: row}}
@@ -17,7 +17,7 @@ func TestSameAs(t *testing.T) {
 			}
 		}
 		if n != changed {
-			t.Errorf("as %q: %d behaviours are checked, want %d", row, n, changed)
+			t.Errorf("SameAs %q: %d behaviours are checked, want %d", row, n, changed)
 		}
 	}
 }

@@ -26,7 +26,7 @@ const StormEnv = "LOCKGEN_STORM"
 
 const (
 	stormLockers = 4
-	stormWorkers = 3 // of a Locker
+	stormWorkers = 3 // for each Locker
 	stormKeys    = 2
 )
 
@@ -53,7 +53,7 @@ func Storm(t *testing.T, h Harness, d time.Duration, seed uint64) {
 	if st.holds.Load() == 0 {
 		t.Logf("nobody held a lock for %v", d)
 	}
-	for begin := time.Now(); st.holds.Load() == 0 && time.Since(begin) < st.soon(); { // the machine is too busy
+	for begin := time.Now(); st.holds.Load() == 0 && time.Since(begin) < st.timeout(); { // the machine is too busy
 		time.Sleep(st.h.TTL / 10)
 	}
 	close(st.stop)
@@ -61,14 +61,14 @@ func Storm(t *testing.T, h Harness, d time.Duration, seed uint64) {
 	go func() { all.Wait(); close(done) }()
 	select {
 	case <-done:
-	case <-time.After(3 * st.soon()):
+	case <-time.After(3 * st.timeout()):
 		stacks := make([]byte, 1<<20)
 		stacks = stacks[:runtime.Stack(stacks, true)]
-		t.Fatalf("seed %d: not all came back within %v after the storm; the goroutines:\n%s", seed, 3*st.soon(), stacks)
+		t.Fatalf("seed %d: some calls have not returned %v after the storm; the goroutines:\n%s", seed, 3*st.timeout(), stacks)
 	}
 	st.verify()
-	st.calm()
-	// An attribute, as tools/record reads it out of go test -json.
+	st.mustBeFree()
+	// tools/record reads this attribute from the output of go test -json.
 	t.Attr("storm", fmt.Sprintf(`{"Name":%q,"Seed":%d,"Seconds":%.0f,"Holds":%d,"Failures":%d,"Faults":%d,"Lockers":%d}`,
 		h.Name, seed, time.Since(begin).Seconds(), st.holds.Load(), st.failures.Load(), st.faults.Load(), st.lockers.Load()))
 	if st.holds.Load() == 0 {
@@ -105,8 +105,8 @@ type storm struct {
 	claims map[string][]claim // by key
 }
 
-// claim is a time in which a holder was sure to hold a key: from the end of its acquire to
-// the last time that it asked and was told so.
+// claim is a period in which a holder was sure to hold a key: from the end of its acquire to
+// its last successful lock.Check.
 type claim struct {
 	who         string
 	policy      *lock.Policy
@@ -138,21 +138,21 @@ func (st *storm) process(i int) {
 		st.lockers.Add(1)
 		l := lock.New(b, &lock.Options{HandOff: []time.Duration{0, 0, -1, 100 * time.Millisecond}[rng.IntN(4)]})
 		end := make(chan struct{})
-		var working, striking sync.WaitGroup
+		var working, injecting sync.WaitGroup
 		for w := range stormWorkers {
 			working.Go(func() {
 				one := &stormWorker{storm: st, locker: l, rng: st.random(i, life, w), name: fmt.Sprintf("Locker %d.%d", i, life)}
 				for !st.ended() && !closed(end) {
-					one.scene()
+					one.useOnce()
 				}
 			})
 		}
 		if faults != nil {
-			striking.Go(func() { st.strike(faults, st.random(i, life, stormWorkers), end) })
+			injecting.Go(func() { st.injectFaults(faults, st.random(i, life, stormWorkers), end) })
 		}
 		st.sleep(between(rng, st.h.TTL, 6*st.h.TTL))
 		close(end)
-		striking.Wait() // all faults are healed now
+		injecting.Wait() // all faults are healed now
 		if dies := faults != nil && rng.IntN(3) == 0; dies {
 			faults.Silence() // for the engine the process has died, with its locks and its places in queues
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
@@ -170,14 +170,14 @@ func (st *storm) process(i int) {
 	}
 }
 
-// strike runs one fault after another, with pauses between them.
-func (st *storm) strike(f Faults, rng *rand.Rand, end <-chan struct{}) {
+// injectFaults runs one fault after another, with pauses between them.
+func (st *storm) injectFaults(f Faults, rng *rand.Rand, end <-chan struct{}) {
 	defer f.Heal()
 	for !st.ended() && !closed(end) {
 		st.sleep(between(rng, 0, st.h.TTL))
 		lasts := between(rng, st.h.TTL/50, st.h.TTL/2)
 		switch rng.IntN(8) {
-		case 0: // for longer than a lease, or not
+		case 0: // may last for longer than a lease
 			f.Silence()
 			lasts *= 4
 		case 1, 2, 3: // healing it cuts connections
@@ -212,8 +212,8 @@ type stormWorker struct {
 	name   string
 }
 
-// scene is one use of a lock.
-func (w *stormWorker) scene() {
+// useOnce is one use of a lock.
+func (w *stormWorker) useOnce() {
 	at, ttl := w.keys[w.rng.IntN(len(w.keys))], w.h.TTL
 	kind := at.policies[w.rng.IntN(len(at.policies))]
 	p, key := &kind, at.name
@@ -226,17 +226,17 @@ func (w *stormWorker) scene() {
 		p.Try = p.Queue == 0
 	case n < 50:
 		p.Wait = between(w.rng, ttl/50, 2*ttl)
-	case n < 90: // given up at some moment: before, while it waits, inside, or releasing
+	case n < 90: // cancelled at a random moment: before the acquire, while it waits, inside, or during the release
 		after := time.Duration(math.Exp(w.rng.Float64() * math.Log(float64(ttl)/float64(time.Microsecond)))) // in µs
 		defer time.AfterFunc(after*time.Microsecond, cancel).Stop()
-	case n == 90: // renewed
+	case n == 90: // long enough for a renewal
 		p.Wait, section = 2*ttl, between(w.rng, ttl/2, 2*ttl)
 	case n == 91:
 		p.Wait, p.NoRenew, section = 2*ttl, true, between(w.rng, 0, ttl*3/2)
 	case n < 97:
 		p.Wait, p.TTL = 2*ttl, ttl*2
-	default: // must be served in the end
-		p.Wait = 2 * w.soon()
+	default: // waits for so long that it must get the lock
+		p.Wait = 2 * w.timeout()
 	}
 	err := w.locker.Do(ctx, p, key, func(ctx context.Context) error {
 		w.hold(ctx, p, key, section)
@@ -248,7 +248,7 @@ func (w *stormWorker) scene() {
 		w.failures.Add(1)
 		time.Sleep(between(w.rng, 0, 4*time.Millisecond)) // pause, since failures may follow each other at once
 	default:
-		w.Errorf("seed %d: %s: an error that Do may not have: %v", w.seed, w.name, err)
+		w.Errorf("seed %d: %s: an error that Do must not return: %v", w.seed, w.name, err)
 	}
 }
 
@@ -278,14 +278,14 @@ func (w *stormWorker) hold(ctx context.Context, p *lock.Policy, key string, d ti
 	w.claims[key] = append(w.claims[key], c)
 }
 
-// calm checks that a new Locker can take all locks, and that nothing is left.
-func (st *storm) calm() {
+// mustBeFree checks that a new Locker can take all locks, and that nothing is left at the engine.
+func (st *storm) mustBeFree() {
 	l := lock.New(st.h.Open(st.T), nil)
 	for _, key := range st.keys {
 		p := key.policies[len(key.policies)-1] // the one that excludes the most others
 		p.TTL = st.long()
 		if err := l.Do(st.bounded(), &p, key.name, func(context.Context) error { return nil }); err != nil {
-			st.Errorf("seed %d: %s can't be had after all have gone: %v", st.seed, key.name, err)
+			st.Errorf("seed %d: %s can't be acquired after all Lockers have ended: %v", st.seed, key.name, err)
 		}
 	}
 	if err := l.Close(st.bounded()); err != nil {
@@ -295,13 +295,13 @@ func (st *storm) calm() {
 		return
 	}
 	var left []string
-	for end := time.Now().Add(st.soon()); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(st.timeout()); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		left = slices.DeleteFunc(st.h.Leftovers(st.T, st.h.Key(st.prefix)), st.mayStay)
 		if len(left) == 0 {
 			return
 		}
 	}
-	st.Errorf("seed %d: left behind: %v", st.seed, left)
+	st.Errorf("seed %d: left at the engine: %v", st.seed, left)
 }
 
 // mayStay reports whether name belongs to a lock other than a mutex at an engine without a clock.

@@ -17,7 +17,7 @@ func TestStormOnARightBackend(t *testing.T) {
 	backendtest.Storm(t, newEngine("").harness(), time.Second, 1)
 }
 
-// stormSees are mutants, and what a storm says of each.
+// stormSees maps mutants to a part of the message with which a storm fails on them.
 var stormSees = map[mutant]string{
 	racesWithItself: "two held",
 	expiresEarly:    "two held",
@@ -38,14 +38,14 @@ func TestStormCatchesMutants(t *testing.T) {
 			cmd.Env = append(os.Environ(), asMutant+"="+string(m), backendtest.StormEnv+"=4s,1", "GORACE=atexit_sleep_ms=0")
 			out, err := cmd.CombinedOutput()
 			if err == nil || !strings.Contains(string(out), words) {
-				t.Errorf("a backend of which %q is true: %v; want %q in:\n%s", m, err, words, out)
+				t.Errorf("the mutant %q: %v; want %q in:\n%s", m, err, words, out)
 			}
 		})
 	}
 	all.Wait()
 }
 
-// What the environment asks for in vain is an error, not a suite that runs instead.
+// A wrong value of StormEnv is an error. The suite does not run instead.
 func TestStormAskedForInVain(t *testing.T) {
 	t.Parallel()
 	self, err := os.Executable()

@@ -72,24 +72,24 @@ func Run(t *testing.T, h Harness) {
 	defer s.meter.Stop()
 	r := newReport(h.Name)
 	defer r.print(t)
-	s.runBesideEachOther(t, r)
+	s.runParallel(t, r)
 	s.runAll(t, r, true)
 }
 
 type suite struct {
-	h      *Harness
-	meter  *lagmeter.Meter
-	server *lagmeter.Server // nil if the Backend is no driver.Pinger
-	keys   keyCount
-	held   *int // how many goroutines many holds had, once that is known
+	h               *Harness
+	meter           *lagmeter.Meter
+	server          *lagmeter.Server // nil if the Backend is no driver.Pinger
+	keys            keyCount
+	extraGoroutines *int // how many more goroutines ran while many locks were held; nil until holdMany has counted them
 }
 
-// soon is how long a check waits for something that must happen before it fails.
-func (s *suite) soon() time.Duration { return 10*time.Second + 6*(s.h.TTL+s.h.Slack) }
+// timeout is how long a check waits for something that must happen before it fails.
+func (s *suite) timeout() time.Duration { return 10*time.Second + 6*(s.h.TTL+s.h.Slack) }
 
-// runBesideEachOther runs the checks that need not run alone, and at the same time a Backend that
+// runParallel runs the checks that need not run alone, and at the same time a Backend that
 // measures how late the engine is.
-func (s *suite) runBesideEachOther(t *testing.T, r *report) {
+func (s *suite) runParallel(t *testing.T, r *report) {
 	b := s.h.Open(t)
 	if shared, ok := b.(driver.Shared); ok {
 		shared.Attach()
@@ -102,34 +102,34 @@ func (s *suite) runBesideEachOther(t *testing.T, r *report) {
 	s.runAll(t, r, false)
 }
 
-// ping checks that the engine answers: a Ping that hangs would excuse all late answers.
+// ping checks that the engine answers. A Ping that hung would excuse all late answers.
 func (s *suite) ping(ctx context.Context, t *testing.T, p driver.Pinger) {
-	ctx, cancel := context.WithTimeout(ctx, s.soon())
+	ctx, cancel := context.WithTimeout(ctx, s.timeout())
 	defer cancel()
 	_ = p.Ping(ctx)
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		t.Errorf("Ping has not answered within %v", s.soon())
+		t.Errorf("Ping has not answered within %v", s.timeout())
 	}
 }
 
-// runAll runs the checks that run alone, or the others. The suite has its own bound on how
-// many run at once, because they wait for leases much more than they compute: the bound of
-// go test is for tests that compute.
+// runAll runs the checks that must run alone, or the others. The suite has its own bound on how
+// many run at once, because the checks mostly wait for leases. The bound of go test is for tests
+// that compute.
 func (s *suite) runAll(t *testing.T, r *report, alone bool) {
 	var all sync.WaitGroup
 	defer all.Wait()
-	room := make(chan struct{}, s.h.Parallel)
+	slots := make(chan struct{}, s.h.Parallel)
 	if alone {
-		room = make(chan struct{}, 1)
+		slots = make(chan struct{}, 1)
 	}
 	for _, b := range behaviours() {
 		for _, one := range b.checks {
 			if one.alone != alone {
 				continue
 			}
-			room <- struct{}{}
+			slots <- struct{}{}
 			all.Go(func() {
-				defer func() { <-room }()
+				defer func() { <-slots }()
 				s.runOne(t, r, b.name, one)
 			})
 		}

@@ -13,13 +13,13 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// overrun is how long a call may go on after its context ended.
+// overrun is how long a call may take to return after its context ended.
 const overrun = 100 * time.Millisecond
 
 // pollLimit is how long a waiter waits at most between two attempts.
 const pollLimit = time.Second
 
-// trial is one check under way.
+// trial is one run of a check.
 type trial struct {
 	*testing.T
 	*suite
@@ -34,8 +34,8 @@ func newTrial(t *testing.T, s *suite) *trial {
 	return &trial{T: t, suite: s, prefix: fmt.Sprintf("bt:%x:%x", os.Getpid(), runID+s.keys.Add(1))}
 }
 
-// runID parts this run's keys from those of an earlier one whose process had
-// the same number.
+// runID makes the keys of this run differ from those of an earlier run whose process had
+// the same ID.
 var runID = time.Now().UnixNano() >> 16 & 0xffffff << 12
 
 // newKey returns a key that no other check, nor another call, has.
@@ -43,15 +43,15 @@ func (c *trial) newKey() string {
 	return c.h.Key(fmt.Sprintf("%s:%d", c.prefix, c.names.Add(1)))
 }
 
-// over is how long after its last renewal a lease has surely ended, as another
-// sees it.
+// over is how long after its last renewal a lease of length TTL has surely ended at the
+// engine.
 func (c *trial) over() time.Duration { return c.h.TTL + c.h.Slack }
 
 // bounded returns a context for calls that must not hang.
-func (c *trial) bounded() context.Context { return c.endsAfter(c.soon()) }
+func (c *trial) bounded() context.Context { return c.endsAfter(c.timeout()) }
 
-// contended returns a context for calls that must not hang, but wait for many sections of others.
-func (c *trial) contended() context.Context { return c.endsAfter(4 * c.soon()) }
+// contended returns a context for calls that must not hang, but wait for many critical sections of others.
+func (c *trial) contended() context.Context { return c.endsAfter(4 * c.timeout()) }
 
 func (c *trial) endsAfter(d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context()), d)
@@ -59,7 +59,7 @@ func (c *trial) endsAfter(d time.Duration) context.Context {
 	return ctx
 }
 
-// client is one Backend, as one process would have it.
+// client is one Backend, as a process would use it.
 type client struct {
 	driver.Backend
 	c     *trial
@@ -67,13 +67,14 @@ type client struct {
 	count atomic.Int64
 }
 
-// open returns a client, which ends with the check.
+// open returns a client. It is closed when the check ends.
 func (c *trial) open() *client {
 	c.Helper()
 	return c.client(c.h.Open(c.T))
 }
 
-// openFaulty is open with faults on the way; they are healed when it ends.
+// openFaulty is like open, but the client's connection to the engine has Faults. They are healed
+// before the client is closed.
 func (c *trial) openFaulty() (*client, Faults) {
 	c.Helper()
 	b, faults := c.h.OpenFaulty(c.T)
@@ -95,7 +96,7 @@ func (c *trial) client(b driver.Backend) *client {
 	return &client{Backend: b, c: c, id: newID(c)}
 }
 
-// newID returns a name for a client, in the form that a Locker has.
+// newID returns an ID for a client, in the form that a Locker uses.
 func newID(c *trial) string {
 	return fmt.Sprintf("%08x-0000-8000-8000-%012x", uint32(os.Getpid()), (runID+c.keys.Add(1))&0xffffffffffff)
 }
@@ -133,7 +134,7 @@ func (cl *client) get(a *driver.Acquisition) driver.Lease {
 	return lease
 }
 
-// held requires that key is another's, and that an attempt says so.
+// held requires that an attempt to take key is refused, because another acquisition holds it.
 func (cl *client) held(key string) {
 	cl.c.Helper()
 	cl.refused(cl.attempt(key))
@@ -145,15 +146,15 @@ func (cl *client) refused(a *driver.Acquisition) {
 	held, ok := errors.AsType[*driver.HeldError](err)
 	switch {
 	case lease != nil:
-		cl.c.Fatalf("Acquire of %q, which another holds, returned a lease (and the error %v)", a.Key, err)
+		cl.c.Fatalf("Acquire of %q, which is held, returned a lease (and the error %v)", a.Key, err)
 	case !ok:
-		cl.c.Fatalf("Acquire of %q, which another holds, returned %v; it must be a *driver.HeldError", a.Key, err)
+		cl.c.Fatalf("Acquire of %q, which is held, returned %v; it must be a *driver.HeldError", a.Key, err)
 	case held.RetryAfter < 0 || held.RetryAfter > cl.c.long()+cl.c.h.Slack:
-		cl.c.Errorf("HeldError.For is %v; no lease lasts longer than %v here", held.RetryAfter, cl.c.long())
+		cl.c.Errorf("HeldError.RetryAfter is %v; no lease lasts longer than %v here", held.RetryAfter, cl.c.long())
 	}
 }
 
-// free releases l, which must hold its key still.
+// free releases l, which must still hold its key.
 func (c *trial) free(l driver.Lease) {
 	c.Helper()
 	if err := l.Release(c.bounded(), last(l)); err != nil {
@@ -161,7 +162,7 @@ func (c *trial) free(l driver.Lease) {
 	}
 }
 
-// lost requires that err says that the engine answered: not yours.
+// lost requires that err wraps lock.ErrLost: the engine answered that the caller is not the owner.
 func (c *trial) lost(what string, err error) {
 	c.Helper()
 	if !errors.Is(err, lock.ErrLost) {
@@ -180,21 +181,21 @@ func first(l driver.Lease) uint64 {
 	return first
 }
 
-// lag is what a time that was measured since begin may be too long by, because this process or
+// lag returns by how much a time measured since begin may be too long, because this process or
 // the engine was late.
 func (c *trial) lag(begin time.Time) time.Duration {
 	return c.meter.Since(begin) + c.server.Since(begin)
 }
 
-// within requires that no more than limit has passed since begin, on a machine
-// that has time.
+// within requires that no more than limit has passed since begin, plus the time by which the
+// machine or the engine was late.
 func (c *trial) within(what string, begin time.Time, limit time.Duration) {
 	c.Helper()
 	c.withinOr(what, begin, limit, c.lag(begin))
 }
 
-// withinAlone is within for what must not wait for the engine, however late that is.
-func (c *trial) withinAlone(what string, begin time.Time, limit time.Duration) {
+// withinLocal is like within, for calls that must not wait for the engine, however late it is.
+func (c *trial) withinLocal(what string, begin time.Time, limit time.Duration) {
 	c.Helper()
 	c.withinOr(what, begin, limit, c.meter.Since(begin))
 }
@@ -206,7 +207,7 @@ func (c *trial) withinOr(what string, begin time.Time, limit, lag time.Duration)
 	}
 }
 
-// done reports what a call of Do that began then has returned.
+// done reports an error if a call of Do, which began at begin, has returned err for no allowed reason.
 func (c *trial) done(begin time.Time, err error) {
 	c.Helper()
 	if err != nil && !c.late(begin, err) {
@@ -214,24 +215,25 @@ func (c *trial) done(begin time.Time, err error) {
 	}
 }
 
-// briefLease is how long the lease of who is let in while it waits may be, before its first renewal.
+// briefLease is the shortest lease that a call may get when it is granted the lock while it waits. The
+// first renewal extends it.
 const briefLease = 500 * time.Millisecond
 
-// late reports whether err says that a lock was lost on a machine that has been late since begin,
-// by as much as what is left of a brief lease when a call begins under it.
+// late reports whether err says that a lock was lost, and the machine has been late since begin for so
+// long that a brief lease may have ended: as long as what is left of it when a call begins under it.
 func (c *trial) late(begin time.Time, err error) bool {
 	return errors.Is(err, lock.ErrLost) && c.lag(begin) >= briefLease/2
 }
 
-// eventually takes key when its holder's lease has ended by itself, which must
-// be in time.
+// eventually takes key when its holder's lease has ended by itself. The lease must end
+// in time.
 func (cl *client) eventually(key string) driver.Lease {
 	cl.c.Helper()
-	return cl.takeWithin(key, cl.c.over()+overrun, "its holder fell silent")
+	return cl.takeWithin(key, cl.c.over()+overrun, "its holder stopped renewing it")
 }
 
-// takeWithin takes key, which must be free within limit. It tries often, because
-// that is what it measures.
+// takeWithin takes key, which must be free within limit. It tries often, to measure when the key
+// is free.
 func (cl *client) takeWithin(key string, limit time.Duration, since string) driver.Lease {
 	cl.c.Helper()
 	begin := time.Now()
@@ -243,7 +245,7 @@ func (cl *client) takeWithin(key string, limit time.Duration, since string) driv
 		case !isHeld(err):
 			cl.c.Fatalf("Acquire of %q: %v", key, err)
 		case waited > limit+cl.c.lag(begin):
-			cl.c.Fatalf("%q is held %v after %s; at most %v is right", key, waited, since, limit)
+			cl.c.Fatalf("%q is still held %v after this: %s; at most %v is right", key, waited, since, limit)
 		}
 		time.Sleep(min(cl.c.h.TTL/20, 20*time.Millisecond))
 	}
@@ -260,8 +262,8 @@ func (cl *client) undone(a *driver.Acquisition) {
 		if err == nil {
 			return
 		}
-		if time.Since(begin) > cl.c.soon() {
-			cl.c.Fatalf("Undo fails for %v on a healthy network: %v", time.Since(begin), err)
+		if time.Since(begin) > cl.c.timeout() {
+			cl.c.Fatalf("Undo has failed for %v on a healthy network: %v", time.Since(begin), err)
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
@@ -278,8 +280,8 @@ func (c *trial) released(l driver.Lease) {
 		if err == nil || errors.Is(err, lock.ErrLost) {
 			return
 		}
-		if time.Since(begin) > c.soon() {
-			c.Fatalf("Release fails for %v on a healthy network: %v", time.Since(begin), err)
+		if time.Since(begin) > c.timeout() {
+			c.Fatalf("Release has failed for %v on a healthy network: %v", time.Since(begin), err)
 		}
 		time.Sleep(20 * time.Millisecond)
 	}

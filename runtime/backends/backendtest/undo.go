@@ -6,36 +6,36 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// Undo frees what its acquisition took and nothing else, once and again.
+// Undo frees what its acquisition took and nothing else, even if it is repeated.
 func undoFrees(c *trial) {
 	a, b := c.open(), c.open()
 	key, other := c.newKey(), c.newKey()
 	attempt := a.attempt(key)
 	lease := a.get(attempt)
-	beside := a.take(other)
+	otherLease := a.take(other)
 	a.undone(a.attempt(key))
 	b.undone(b.attempt(key))
-	foreign := *attempt
-	foreign.Key = other
-	a.undone(&foreign)
+	wrongKey := *attempt
+	wrongKey.Key = other
+	a.undone(&wrongKey)
 	b.held(key)
 	b.held(other)
 	a.undone(attempt)
 	next := b.take(key)
 	a.undone(attempt)
-	c.lost("Renew of what was undone", lease.Renew(c.bounded(), c.long()))
-	c.lost("Release of what was undone, after another took the key", lease.Release(c.bounded(), last(lease)))
+	c.lost("Renew of a lease that was undone", lease.Renew(c.bounded(), c.long()))
+	c.lost("Release of a lease that was undone, after another client took the key", lease.Release(c.bounded(), last(lease)))
 	a.held(key)
 	c.free(next)
-	c.free(beside)
+	c.free(otherLease)
 }
 
-// A Locker undoes an acquisition of its that gave up waiting while its next one
-// competes, which has the same place in the engine's queue. The undoing that comes
-// last frees nothing of the next one's.
+// A Locker undoes an acquisition that gave up waiting, while its next acquisition of the key is
+// under way. Both have the same place in the engine's queue. A late undo of the first
+// one frees nothing of the next one.
 func undoAfterNext(c *trial) {
 	for _, unanswered := range []bool{false, true} {
-		for _, waits := range []bool{false, true} { // the next one, or it comes once the key is free
+		for _, waits := range []bool{false, true} { // whether the next acquisition waits, or begins when the key is free
 			a, b := c.open(), c.open()
 			key := c.newKey()
 			holder := b.take(key)
@@ -61,7 +61,8 @@ func undoAfterNext(c *trial) {
 	}
 }
 
-// The same where the undoing gives up the place, which nobody wanted as it began.
+// The same if the undo gives up the place too, because no other acquisition wanted it when the
+// undo began.
 func undoBesideNext(c *trial) {
 	a, b := c.open(), c.open()
 	key := c.newKey()
@@ -82,19 +83,19 @@ func undoBesideNext(c *trial) {
 		}
 		lease := a.getSoon(two)
 		if err := receive(c, "Undo", undone); err != nil {
-			c.Errorf("Undo of an acquisition that gave up, beside the next one: %v", err)
+			c.Errorf("Undo of an acquisition that gave up, while the next one is under way: %v", err)
 		}
 		b.held(key)
 		if err := lease.Renew(c.bounded(), c.long()); err != nil {
-			c.Errorf("Renew, after an earlier acquisition of the Locker was undone beside: %v", err)
+			c.Errorf("Renew, after an earlier acquisition of the Locker was undone at the same time: %v", err)
 		}
 		c.free(lease)
 	}
 	b.takeAndFree(key, "the release")
 }
 
-// One that does not wait leaves no place behind, not even one that it found, of one
-// that has given up meanwhile.
+// A try leaves no place in the queue. That holds even if it found the place of a waiting acquisition,
+// which has given up meanwhile.
 func undoAfterTry(c *trial) {
 	a, b := c.open(), c.open()
 	key := c.newKey()
@@ -103,14 +104,14 @@ func undoAfterTry(c *trial) {
 		waiter := a.attempt(key)
 		waiter.Queue = true
 		a.refused(waiter)
-		a.held(key) // by a try
+		a.held(key) // a try
 		a.undone(waiter)
 		c.free(holder)
-		b.takeAndFree(key, "the last one that waited was undone")
+		b.takeAndFree(key, "the last waiting acquisition was undone")
 	}
 }
 
-// getSoon acquires a, whose key may be kept for it for a moment yet.
+// getSoon acquires a. The engine may still reserve the key for an earlier waiter for a moment.
 func (cl *client) getSoon(a *driver.Acquisition) driver.Lease {
 	cl.c.Helper()
 	for begin := time.Now(); ; time.Sleep(10 * time.Millisecond) {
@@ -118,7 +119,7 @@ func (cl *client) getSoon(a *driver.Acquisition) driver.Lease {
 		switch {
 		case err == nil:
 			return lease
-		case !isHeld(err) || time.Since(begin) > cl.c.soon():
+		case !isHeld(err) || time.Since(begin) > cl.c.timeout():
 			cl.c.Fatalf("Acquire of %q, which is free: %v", a.Key, err)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// Who waits gets the lock soon after it is free, and costs nothing when gone.
+// A call that waits gets the lock soon after it is free. A call that gave up delays nobody.
 var waiting = []check{
 	{name: "Notice", needs: []Ability{WakeUp}, run: notice, without: noNotifier},
 	{name: "WakeUp", needs: []Ability{WakeUp}, run: wakesUp, without: pollsSoon},
@@ -22,15 +22,16 @@ var waiting = []check{
 	{name: "Cuts", needs: []Ability{NetworkFaults}, run: waitsOverCuts},
 }
 
-// wakeUp is the bound of a notice: far below pollLimit, far above a round trip.
+// wakeUp is the longest time that a notice may take. It is far below pollLimit, and far above a
+// round trip.
 const wakeUp = 500 * time.Millisecond
 
-// A subscription that stands is told of a release.
+// An active subscription gets a notice of a release.
 func notice(c *trial) {
 	a, b := c.open(), c.open()
 	n, ok := b.Backend.(driver.Notifier)
 	if !ok {
-		c.Fatal("the Backend is no driver.Notifier; if its engine can't tell of a release, declare it in Cannot[WakeUp]")
+		c.Fatal("the Backend does not implement driver.Notifier; if its engine can't notify of a release, declare it in Cannot[WakeUp]")
 	}
 	for range 3 {
 		key := c.newKey()
@@ -41,13 +42,13 @@ func notice(c *trial) {
 		begin := time.Now()
 		s, err := n.Subscribe(c.bounded(), attempt)
 		for ; err != nil; s, err = n.Subscribe(c.bounded(), attempt) { // no answer in time: a Locker tries again
-			if time.Since(begin) > c.soon() {
+			if time.Since(begin) > c.timeout() {
 				c.Fatalf("Subscribe: %v", err)
 			}
 			time.Sleep(20 * time.Millisecond)
 		}
 		b.refused(attempt)
-		for len(s.C()) > 0 { // a needless notice is allowed
+		for len(s.C()) > 0 { // an unnecessary notice is allowed
 			<-s.C()
 		}
 		begin = time.Now()
@@ -61,7 +62,7 @@ func notice(c *trial) {
 	}
 }
 
-// noNotifier is for a Backend that can't tell: it must not claim that it can.
+// noNotifier checks that a Backend that can't notify does not let anybody subscribe.
 func noNotifier(c *trial) {
 	b := c.open()
 	n, ok := b.Backend.(driver.Notifier)
@@ -76,14 +77,14 @@ func noNotifier(c *trial) {
 func wakesUp(c *trial)   { c.wakesWithin(wakeUp) }
 func pollsSoon(c *trial) { c.wakesWithin(pollLimit + overrun) }
 
-// wakesWithin has one Locker wait for another. The lease is long, so that it is
-// not its end that wakes, and the release comes long before the next poll. However busy
-// the machine, one of the times is within the limit.
+// wakesWithin has one Locker wait for another. The lease is long, so that its end does
+// not wake the waiter, and the release comes long before the next poll. However busy
+// the machine is, one of the measured times must be within the limit.
 func (c *trial) wakesWithin(limit time.Duration) {
 	c.Helper()
 	a, b := c.locker(), c.locker()
 	for _, l := range []*lock.Locker{a, b} {
-		c.passesBy(l, c.newKey(), c.soon(), "connections stand")
+		c.mustAcquire(l, c.newKey(), c.timeout(), "when the Locker connects")
 	}
 	least := time.Hour
 	for range 4 {
@@ -99,11 +100,11 @@ func (c *trial) wakesWithin(limit time.Duration) {
 		c.leave(e.held)
 	}
 	if least > limit {
-		c.Errorf("waking up after a release took %v each time, and more; at most %v is right", least, limit)
+		c.Errorf("waking up after a release took %v or more each time; at most %v is right", least, limit)
 	}
 }
 
-// Of many that wait in several processes, each gets its turn.
+// Many calls wait in several processes, and each of them gets the lock.
 func allAreServed(c *trial) {
 	const lockers, goroutines = 4, 2
 	key := c.newKey()
@@ -111,7 +112,7 @@ func allAreServed(c *trial) {
 	var waiters [lockers]*lock.Locker
 	for i := range waiters {
 		waiters[i] = c.locker()
-		c.passesBy(waiters[i], c.newKey(), c.soon(), "connections stand")
+		c.mustAcquire(waiters[i], c.newKey(), c.timeout(), "when the Locker connects")
 	}
 	begin := time.Now()
 	var all sync.WaitGroup
@@ -131,19 +132,19 @@ func allAreServed(c *trial) {
 	if _, polls := c.h.Cannot[WakeUp]; polls {
 		limit = lockers * goroutines * pollLimit
 	}
-	c.within("serving all that waited", begin, limit)
+	c.within("serving all waiters", begin, limit)
 }
 
-// A wait ends when the policy, or the caller, says so; to try is not to wait.
+// A wait ends when the policy or the caller says so. A try does not wait.
 func waitEnds(c *trial) {
 	l, key := c.locker(), c.newKey()
-	c.passesBy(l, c.newKey(), c.soon(), "connections stand")
+	c.mustAcquire(l, c.newKey(), c.timeout(), "when the Locker connects")
 	b := c.open()
 	lease := b.get(b.attempt(key))
 	begin := time.Now()
 	_, _, err := l.Acquire(c.bounded(), &lock.Policy{TTL: c.h.TTL, Try: true}, key)
 	c.within("a try", begin, 2*overrun)
-	c.is("a try of a key that is held all the time", err, lock.ErrNotAcquired)
+	c.is("a try on a key that is held", err, lock.ErrNotAcquired)
 	c.refuses("an acquire whose wait is over", func(wait time.Duration) error {
 		_, _, err := l.Acquire(c.bounded(), &lock.Policy{TTL: c.h.TTL, Wait: wait}, key)
 		return err
@@ -158,13 +159,13 @@ func waitEnds(c *trial) {
 	c.free(lease)
 }
 
-// refuses sees that acquire, of a key that is held, ends in time, and tells that it
-// was not to be had. One that ends while its first attempt is under way can't know that:
-// then the next one waits for twice as long.
+// refuses requires that acquire, of a key that is held, ends in time with ErrNotAcquired.
+// An acquire that ends while its first attempt is under way can't know that the key is held.
+// Then refuses tries again and waits twice as long.
 func (c *trial) refuses(what string, acquire func(wait time.Duration) error) {
 	c.Helper()
 	var err error
-	for wait := 150 * time.Millisecond; wait < c.soon(); wait *= 2 {
+	for wait := 150 * time.Millisecond; wait < c.timeout(); wait *= 2 {
 		begin := time.Now()
 		err = acquire(wait)
 		c.within(what, begin, wait+2*overrun)
@@ -175,7 +176,7 @@ func (c *trial) refuses(what string, acquire func(wait time.Duration) error) {
 	c.is(what, err, lock.ErrNotAcquired)
 }
 
-// A waiter that gave up keeps nobody waiting: its place is given up too.
+// A waiter that gave up delays nobody: its place is given up too.
 func gaveUpInLine(c *trial) {
 	holder, quitter, next := c.locker(), c.locker(), c.locker()
 	key := c.newKey()
@@ -196,11 +197,11 @@ func gaveUpInLine(c *trial) {
 	if _, polls := c.h.Cannot[WakeUp]; polls {
 		limit = pollLimit + overrun
 	}
-	c.within("the next one's entry", begin, limit)
+	c.within("the next waiter's acquire", begin, limit)
 }
 
-// A process that died while it waited costs those behind it no more than its
-// session, or its turn.
+// A process that died while it waited delays those behind it by no more than the length of its
+// session, or of its turn.
 func deadWaiter(c *trial) {
 	holder, next := c.locker(), c.locker()
 	dying, faults := c.lockerFaulty()
@@ -216,7 +217,7 @@ func deadWaiter(c *trial) {
 	begin := time.Now()
 	c.leave(held)
 	c.leave(c.entered(waiter).held)
-	c.within("the entry of the one behind a dead process", begin, c.over()+pollLimit+wakeUp)
+	c.within("the acquire of the waiter behind a dead process", begin, c.over()+pollLimit+wakeUp)
 	cancel()
 	faults.Heal()
 	if e := receive(c, "the waiter that was cut off", dead); e.held != nil {
@@ -224,7 +225,7 @@ func deadWaiter(c *trial) {
 	}
 }
 
-// The lock of a process that died goes to who waits for it, when its lease ends.
+// The lock of a process that died goes to the waiter when the lease ends.
 func deadHolder(c *trial) {
 	dying, faults := c.lockerFaulty()
 	key := c.newKey()
@@ -234,15 +235,15 @@ func deadHolder(c *trial) {
 	faults.Silence()
 	begin := time.Now()
 	e := c.entered(waiter)
-	c.lost("lock.Check of the holder, when the waiter was let in", lock.Check(ctx))
+	c.lost("lock.Check of the holder, when the waiter got the lock", lock.Check(ctx))
 	c.ended(ctx)
-	c.within("the waiter's entry", begin, c.over()+pollLimit+overrun)
+	c.within("the waiter's acquire", begin, c.over()+pollLimit+overrun)
 	c.leave(e.held)
 	faults.Heal()
 	c.lost("what the wrapper returns", finish(held))
 }
 
-// A waiter whose connections were cut is restored, and gets the lock.
+// A waiter whose connections were cut connects again, and gets the lock.
 func waitsOverCuts(c *trial) {
 	l, faults := c.lockerFaulty()
 	holder, key := c.locker(), c.newKey()
@@ -259,10 +260,10 @@ func waitsOverCuts(c *trial) {
 		c.leave(e.held)
 		return
 	}
-	// An engine may have answered nothing for so long that the call failed: then
-	// it must say so, and leave nothing behind.
+	// The engine may not have answered for so long that the call failed. Then the error
+	// must say so, and the call must leave nothing behind.
 	if !isKnown(e.err) {
-		c.Errorf("an acquire whose connections were cut: %v; it must be unavailable or indeterminate", e.err)
+		c.Errorf("an acquire whose connections were cut: %v; it must wrap ErrUnavailable or ErrIndeterminate", e.err)
 	}
-	c.passesBy(c.locker(), key, 3*pollLimit, "after it")
+	c.mustAcquire(c.locker(), key, 3*pollLimit, "after an acquire whose connections were cut")
 }

@@ -16,28 +16,28 @@ import (
 
 var errCut = errors.New("the connection was cut")
 
-// way is a client of an engine, with the way to it, which can be disturbed. It
-// is a right Backend, unless it is a mutant.
-type way struct {
+// remote is a client of an engine, with a connection that can be disturbed. It
+// is a right Backend unless it is a mutant.
+type remote struct {
 	*engine
 	closed atomic.Bool
 	ended  chan struct{} // closed by Close
 
-	mu     sync.Mutex
-	silent bool
-	deaf   bool
-	delay  time.Duration
-	cut    chan struct{} // closed when what is under way is lost for good
-	held   *held
+	mu           sync.Mutex
+	silent       bool
+	losesReplies bool // answers are lost
+	delay        time.Duration
+	cut          chan struct{} // closed when the calls under remote can get no answer any more
+	held         *held
 }
 
-func newWay(e *engine) *way {
-	return &way{engine: e, cut: make(chan struct{}), ended: make(chan struct{})}
+func newRemote(e *engine) *remote {
+	return &remote{engine: e, cut: make(chan struct{}), ended: make(chan struct{})}
 }
 
-// call has the engine do f. An error says that there was no answer, so that f
-// may have been done, or may yet be.
-func (w *way) call(ctx context.Context, f func()) error {
+// call has the engine run f. An error says that there was no answer, so that f
+// may have run, or may still run.
+func (w *remote) call(ctx context.Context, f func()) error {
 	if w.closed.Load() {
 		return lock.ErrClosed
 	}
@@ -54,9 +54,9 @@ func (w *way) call(ctx context.Context, f func()) error {
 	if !silent && held == nil {
 		f()
 		w.mu.Lock()
-		deaf, delay := w.deaf, w.delay
+		losesReplies, delay := w.losesReplies, w.delay
 		w.mu.Unlock()
-		if !deaf {
+		if !losesReplies {
 			return pause(ctx, delay)
 		}
 	}
@@ -84,32 +84,32 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func (w *way) change(f func()) {
+func (w *remote) change(f func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	f()
 }
 
-func (w *way) LoseReplies()          { w.change(func() { w.deaf = true }) }
-func (w *way) Silence()              { w.change(func() { w.silent = true }) }
-func (w *way) Delay(d time.Duration) { w.change(func() { w.delay = d }) }
+func (w *remote) LoseReplies()          { w.change(func() { w.losesReplies = true }) }
+func (w *remote) Silence()              { w.change(func() { w.silent = true }) }
+func (w *remote) Delay(d time.Duration) { w.change(func() { w.delay = d }) }
 
-func (w *way) Heal() {
+func (w *remote) Heal() {
 	w.change(func() {
-		w.silent, w.deaf, w.delay = false, false, 0
+		w.silent, w.losesReplies, w.delay = false, false, 0
 		close(w.cut)
 		w.cut = make(chan struct{})
 	})
 }
 
-func (w *way) Hold() backendtest.Held {
-	h := &held{way: w, arrived: make(chan struct{}), cut: make(chan struct{})}
+func (w *remote) Hold() backendtest.Held {
+	h := &held{remote: w, arrived: make(chan struct{}), cut: make(chan struct{})}
 	w.change(func() { w.held = h })
 	return h
 }
 
 type held struct {
-	way      *way
+	remote   *remote
 	arrived  chan struct{}
 	cut      chan struct{}
 	requests []func()
@@ -124,7 +124,7 @@ func (h *held) add(f func()) {
 func (h *held) Arrived() <-chan struct{} { return h.arrived }
 
 func (h *held) Overtake() {
-	h.way.change(func() { h.way.held = nil })
+	h.remote.change(func() { h.remote.held = nil })
 	close(h.cut)
 }
 
@@ -135,7 +135,7 @@ func (h *held) Deliver() {
 }
 
 // Acquire implements [driver.Backend].
-func (w *way) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
+func (w *remote) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	if err := w.vet(a); err != nil {
 		return nil, err
 	}
@@ -160,7 +160,7 @@ func (w *way) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease,
 	case w.is(deadlineOfReply):
 		sent = driver.Now()
 	}
-	l := &lease{way: w, Lease: inner, acquisition: asked, deadline: sent.Add(a.TTL)}
+	l := &lease{remote: w, Lease: inner, acquisition: asked, deadline: sent.Add(a.TTL)}
 	if w.is(goroutinePerHold) {
 		l.done = make(chan struct{})
 		go func() { <-l.done }()
@@ -168,21 +168,21 @@ func (w *way) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease,
 	return l, nil
 }
 
-func (w *way) vet(a *driver.Acquisition) error {
+func (w *remote) vet(a *driver.Acquisition) error {
 	switch {
 	case len(a.Key) > maxKey && w.is(cutsKeys):
 	case len(a.Key) > maxKey && w.is(refusesVaguely):
 		return errors.New("the key has more than 200 bytes")
 	case len(a.Key) > maxKey:
-		return fmt.Errorf("%w: the key has %d bytes; at most %d are taken", lock.ErrInvalid, len(a.Key), maxKey)
+		return fmt.Errorf("%w: the key has %d bytes; at most %d are allowed", lock.ErrInvalid, len(a.Key), maxKey)
 	case (a.TTL < minTTL || a.TTL > maxTTL) && !w.is(takesAnyTTL):
-		return fmt.Errorf("%w: a lease of %v; from %v to %v are taken", lock.ErrInvalid, a.TTL, minTTL, maxTTL)
+		return fmt.Errorf("%w: a lease of %v; %v to %v are allowed", lock.ErrInvalid, a.TTL, minTTL, maxTTL)
 	}
 	return nil
 }
 
-// named is the engine's name of key.
-func (w *way) named(key string) string {
+// named returns the engine's name of key.
+func (w *remote) named(key string) string {
 	switch {
 	case w.is(foldsCase):
 		return strings.ToLower(key)
@@ -197,14 +197,14 @@ func (w *way) named(key string) string {
 }
 
 // Undo implements [driver.Backend].
-func (w *way) Undo(ctx context.Context, a *driver.Acquisition) error {
+func (w *remote) Undo(ctx context.Context, a *driver.Acquisition) error {
 	asked := *a
 	asked.Key = w.named(a.Key)
 	return w.call(ctx, func() { _ = w.undo(&asked) })
 }
 
 // Close implements [driver.Backend].
-func (w *way) Close() error {
+func (w *remote) Close() error {
 	if w.is(closeLeaks) {
 		go func() { time.Sleep(time.Hour) }()
 	}
@@ -218,7 +218,7 @@ func (w *way) Close() error {
 }
 
 // RenewAll implements [driver.BatchRenewer].
-func (w *way) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
+func (w *remote) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
 	errs := make([]error, len(leases))
 	for i, l := range leases {
 		if errs[i] = l.Renew(ctx, ttls[i]); w.is(oneAnswerForAll) {
@@ -229,16 +229,16 @@ func (w *way) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.D
 }
 
 // NotifyWanted implements [driver.Recaller].
-func (w *way) NotifyWanted(a *driver.Acquisition, look func()) {
+func (w *remote) NotifyWanted(a *driver.Acquisition, look func()) {
 	asked := *a
 	asked.Key = w.named(a.Key)
 	if !w.is(recallsNobody) {
-		w.memory.NotifyWanted(&asked, func() { go look() }) // who asks may have a mutex
+		w.memory.NotifyWanted(&asked, func() { go look() }) // the caller of this function may hold a mutex
 	}
 }
 
 // Subscribe implements [driver.Notifier].
-func (w *way) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
+func (w *remote) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
 	asked := *a
 	asked.Key = w.named(a.Key)
 	var inner driver.Subscription
@@ -247,47 +247,47 @@ func (w *way) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subs
 		w.set(func() { w.watched[asked.Key]++ })
 	})
 	if err != nil {
-		if inner != nil { // what stands at the engine ends with its connection
-			(&subscription{Subscription: inner, way: w, key: asked.Key}).Close()
+		if inner != nil { // the engine ends a subscription with its connection
+			(&subscription{Subscription: inner, remote: w, key: asked.Key}).Close()
 		}
 		return nil, err
 	}
 	if w.is(leaksWaiters) {
 		go func() { time.Sleep(time.Hour) }()
 	}
-	return &subscription{Subscription: inner, way: w, key: asked.Key}, nil
+	return &subscription{Subscription: inner, remote: w, key: asked.Key}, nil
 }
 
 type subscription struct {
 	driver.Subscription
-	way  *way
-	key  string
-	once sync.Once
+	remote *remote
+	key    string
+	once   sync.Once
 }
 
 func (s *subscription) C() <-chan struct{} {
-	if s.way.is(neverNotifies) {
+	if s.remote.is(neverNotifies) {
 		return nil
 	}
 	return s.Subscription.C()
 }
 
 func (s *subscription) Close() {
-	if s.way.is(staysSubscribed) {
+	if s.remote.is(staysSubscribed) {
 		return
 	}
 	s.once.Do(func() {
 		s.Subscription.Close()
-		s.way.set(func() { s.way.watched[s.key]-- })
+		s.remote.set(func() { s.remote.watched[s.key]-- })
 	})
 }
 
 // lease implements [driver.Lease].
 type lease struct {
 	driver.Lease
-	way         *way
+	remote      *remote
 	acquisition driver.Acquisition
-	done        chan struct{} // of a mutant
+	done        chan struct{} // only a mutant uses it
 
 	mu       sync.Mutex
 	deadline driver.Instant
@@ -301,19 +301,19 @@ func (l *lease) Deadline() driver.Instant {
 
 func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 	sent := driver.Now()
-	if l.way.is(countsUnanswered) {
+	if l.remote.is(countsUnanswered) {
 		l.extend(sent, ttl)
 	}
 	var refused error
-	err := l.way.call(ctx, func() { refused = l.way.renew(l.Lease, &l.acquisition, ttl) })
+	err := l.remote.call(ctx, func() { refused = l.remote.renew(l.Lease, &l.acquisition, ttl) })
 	switch {
-	case err != nil && l.way.is(silenceIsLoss):
+	case err != nil && l.remote.is(silenceIsLoss):
 		return lock.ErrLost
 	case err != nil:
 		return err
 	case refused != nil:
 		return refused
-	case l.way.is(deadlineOfReply):
+	case l.remote.is(deadlineOfReply):
 		sent = driver.Now()
 	}
 	l.extend(sent, ttl)
@@ -323,14 +323,14 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 func (l *lease) extend(sent driver.Instant, ttl time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if next := sent.Add(ttl); next.Left() > l.deadline.Left() || l.way.is(renewalShortens) {
+	if next := sent.Add(ttl); next.Left() > l.deadline.Left() || l.remote.is(renewalShortens) {
 		l.deadline = next
 	}
 }
 
 func (l *lease) Release(ctx context.Context, last uint64) error {
 	var refused error
-	if err := l.way.call(ctx, func() { refused = l.way.release(l.Lease, &l.acquisition, last) }); err != nil {
+	if err := l.remote.call(ctx, func() { refused = l.remote.release(l.Lease, &l.acquisition, last) }); err != nil {
 		return err
 	}
 	if l.done != nil {
