@@ -12,10 +12,10 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// hangs has the requests of calls that are marked wait until they are cut.
+// hangs lets the requests of marked calls wait until their contexts end.
 type hangs struct {
 	http.RoundTripper
-	asked chan struct{} // has one more for each of them
+	asked chan struct{} // gets a value for each of these requests
 }
 
 type marked struct{}
@@ -29,7 +29,7 @@ func (h hangs) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, r.Context().Err()
 }
 
-// Close ends the calls that are under way. Later ones begin nothing.
+// Close ends the calls that are under way. Later calls send nothing.
 func TestCloseEndsCalls(t *testing.T) {
 	t.Parallel()
 	asked := make(chan struct{}, 100)

@@ -17,9 +17,11 @@ func TestConformance(t *testing.T) {
 	addr := testserver.Consul(t)
 	kv := newClient(t, addr).KV()
 	backendtest.Run(t, backendtest.Harness{
-		Name:   "consul",
-		Cannot: map[backendtest.Ability]string{backendtest.Clock: "it tells no time: the record of a lock that is no mutex may stay after a fault, without a holder, until somebody uses its key"},
-		Open:   func(t testing.TB) driver.Backend { return New(newClient(t, addr), noDelay()) },
+		Name: "consul",
+		Cannot: map[backendtest.Ability]string{
+			backendtest.Clock: "it has no clock: the record of a lock other than a mutex may stay after a fault, without a holder, until somebody uses its key",
+		},
+		Open: func(t testing.TB) driver.Backend { return New(newClient(t, addr), noDelay()) },
 		OpenFaulty: func(t testing.TB) (driver.Backend, backendtest.Faults) {
 			n := backendtest.NewNetwork(t)
 			return New(newClient(t, n.Addr(addr)), noDelay()), n
@@ -31,8 +33,8 @@ func TestConformance(t *testing.T) {
 		MinTTL: 500 * time.Millisecond,
 		MaxTTL: maxTTL,
 		MaxKey: maxKey,
-		// A server that writes a log entry for each change is soon busier than a
-		// machine of two cores can bear.
+		// The server writes a log entry for each change. More checks at once would overload
+		// a machine with two cores.
 		Parallel: 6,
 		Refuses: func(key string) string {
 			if err := checkKey(key); err != nil {

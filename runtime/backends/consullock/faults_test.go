@@ -20,8 +20,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// S15, S65: the undo overtakes the acquire. It leaves the tombstone on which the
-// acquire depends; other holds of the session live on.
+// S15, S65: the undo overtakes the acquire. It leaves a tombstone, which makes the late
+// acquire fail. Other holds of the session continue.
 func TestUndoOvertakesTheAcquire(t *testing.T) {
 	addr := testserver.Consul(t)
 	n := backendtest.NewNetwork(t)
@@ -34,9 +34,9 @@ func TestUndoOvertakesTheAcquire(t *testing.T) {
 	require.True(t, a.MayHaveRun)
 	late.Overtake()
 	require.NoError(t, b.Undo(t.Context(), a))
-	require.NotEmpty(t, pair(t, addr, tombstoneOf(a.ID)).Session, "it ends by itself")
+	require.NotEmpty(t, pair(t, addr, tombstoneOf(a.ID)).Session, "the tombstone must end by itself")
 	late.Deliver()
-	require.Nil(t, pair(t, addr, a.Key), "it came after its undo, and took the lock")
+	require.Nil(t, pair(t, addr, a.Key), "the acquire arrived after its undo and must not take the lock")
 
 	_, err = b.Acquire(t.Context(), a)
 	require.ErrorIs(t, err, errUndone)
@@ -46,12 +46,12 @@ func TestUndoOvertakesTheAcquire(t *testing.T) {
 	require.NoError(t, b.Close())
 }
 
-// A tombstone ends, though the process goes on: it is not on a session that a note, or the tombstone of
-// a later minute, has renewed.
+// A tombstone ends even if its process continues. Its session is not one that is renewed for a note, or for a
+// tombstone of a later minute.
 func TestTombstonesEnd(t *testing.T) {
 	addr := testserver.Consul(t)
 	b, a := newBackend(t, addr), attempt(newKey(t))
-	a.MayHaveRun = true // as far as it knows
+	a.MayHaveRun = true // as if it had no answer
 	require.NoError(t, b.Undo(t.Context(), a))
 	require.NoError(t, b.PutNote(t.Context(), "process/"+a.ID, "note", straggler))
 	session := pair(t, addr, tombstoneOf(a.ID)).Session
@@ -63,8 +63,8 @@ func TestTombstonesEnd(t *testing.T) {
 	require.Len(t, used, 61)
 }
 
-// S33: a server that hangs delays no caller beyond its context, and holders stop
-// in time. Afterwards all is as it was.
+// S33: while a server hangs, no call takes longer than its context, and holders stop
+// in time. Afterwards all works again.
 func TestHungServer(t *testing.T) {
 	server := testserver.StartConsul(t)
 	l, key := newLocker(t, server.Addr()), newKey(t)
@@ -83,7 +83,7 @@ func TestHungServer(t *testing.T) {
 	mustRelease(t, held)
 }
 
-// A call that waits in vain for a session to be opened names the server.
+// If no session can be opened in time, the error of the call names the server.
 func TestSessionThatIsAwaitedNamesTheServer(t *testing.T) {
 	addr := testserver.Consul(t)
 	n := backendtest.NewNetwork(t)
@@ -91,7 +91,7 @@ func TestSessionThatIsAwaitedNamesTheServer(t *testing.T) {
 	b := New(newClient(t, n.Addr(addr), config), noDelay())
 	require.Equal(t, []string{n.Addr(addr)}, b.Servers())
 	l := lockerOn(t, b)
-	_, held := acquire(t, l, ttl(long), newKey(t)) // the range of ttls is known
+	_, held := acquire(t, l, ttl(long), newKey(t)) // now the range of ttls is known
 	mustRelease(t, held)
 	n.Silence()
 	brief, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -99,12 +99,12 @@ func TestSessionThatIsAwaitedNamesTheServer(t *testing.T) {
 	_, _, err := l.Acquire(brief, ttl(2*long), newKey(t))
 	require.ErrorContains(t, err, "waiting for a session")
 	require.ErrorContains(t, err, n.Addr(addr))
-	require.Equal(t, 1, c.take()["GET status/leader"], "the client is asked once")
+	require.Equal(t, 1, c.take()["GET status/leader"], "the client must be asked once for its server")
 	n.Heal()
 }
 
-// S67: a server that is restarted keeps sessions and locks, and tokens rise over
-// it: whoever holds goes on if it is back in time.
+// S67: a server that restarts keeps sessions and locks, and tokens continue to rise. A holder
+// keeps its lock if the server is back in time.
 func TestRestartedServer(t *testing.T) {
 	server := testserver.StartConsul(t, testserver.ConsulOnDisk)
 	l, key := newLocker(t, server.Addr()), newKey(t)
@@ -122,13 +122,13 @@ func TestRestartedServer(t *testing.T) {
 	mustRelease(t, o.held)
 }
 
-// forgetful is a server that has become the leader and not read its log: it knows no session and
-// no key, nor that one has changed, unless it is asked for consistency.
+// forgetful acts as a server that has become the leader but has not read its log yet. It knows no
+// session, no key and no change of a key, unless the request asks for consistency.
 type forgetful struct {
 	http.RoundTripper
 	forgets atomic.Bool
-	asked   atomic.Int64 // to renew a session while it forgets
-	renewed atomic.Int64 // sessions
+	asked   atomic.Int64 // renewals of a session that failed because it forgets
+	renewed atomic.Int64 // renewals of a session that succeeded
 }
 
 func (f *forgetful) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -155,7 +155,7 @@ func (f *forgetful) RoundTrip(r *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
-		if !changes.Match(body) { // all is as it was seen last
+		if !changes.Match(body) { // answer that nothing has changed
 			return broken{http.StatusOK, `{"Results": [], "Errors": null}`}.RoundTrip(r)
 		}
 	}
@@ -164,13 +164,13 @@ func (f *forgetful) RoundTrip(r *http.Request) (*http.Response, error) {
 
 var changes = regexp.MustCompile(`"Verb":"(set|cas|lock|unlock|delete.*)"`)
 
-// forgetfulClient is a client of a forgetful server.
+// forgetfulClient makes config that of a client of a forgetful server.
 func forgetfulClient(config *api.Config, f *forgetful) {
 	f.RoundTripper = config.Transport
 	config.HttpClient = &http.Client{Transport: f}
 }
 
-// Such a leader keeps no lock from a list, nor from its holder that it is gone.
+// Even with such a leader, a list contains a lock that is held, and a holder learns that its lock was deleted.
 func TestReadsFromLeaderBehindItsLog(t *testing.T) {
 	f := &forgetful{}
 	b, key := newBackend(t, testserver.Consul(t), func(config *api.Config) { forgetfulClient(config, f) }), newKey(t)
@@ -188,21 +188,21 @@ func TestReadsFromLeaderBehindItsLog(t *testing.T) {
 	require.ErrorIs(t, l.Renew(t.Context(), long), lock.ErrLost)
 }
 
-// S67: a new leader that has not caught up yet ends no session by that.
+// S67: the answers of a new leader that has not caught up yet do not end a session.
 func TestLeaderBehindItsLog(t *testing.T) {
 	f := &forgetful{}
 	l := newLocker(t, testserver.Consul(t), func(config *api.Config) { forgetfulClient(config, f) })
 	f.forgets.Store(true)
 	ctx, held := acquire(t, l, ttl(3*short), newKey(t))
-	eventually(t, soon, "the session was renewed in vain", func() bool { return f.asked.Load() > 1 })
+	eventually(t, soon, "renewals of the session have failed", func() bool { return f.asked.Load() > 1 })
 	f.forgets.Store(false)
 	eventually(t, soon, "the session was renewed", func() bool { return f.renewed.Load() > 0 })
 	require.NoError(t, lock.Check(ctx))
 	mustRelease(t, held)
 }
 
-// S29: a server that comes back empty knows neither session nor lock. The holder
-// hears of it, and the next acquire makes a session.
+// S29: a server that comes back empty knows neither the session nor the lock. The holder
+// learns that its lock is lost, and the next acquire creates a session.
 func TestServerThatLostItsData(t *testing.T) {
 	server := testserver.StartConsul(t)
 	l, key := newLocker(t, server.Addr()), newKey(t)
@@ -215,7 +215,7 @@ func TestServerThatLostItsData(t *testing.T) {
 	mustRelease(t, held)
 }
 
-// An undo succeeds as well when the session has ended, and Consul keeps what was its shut.
+// An undo succeeds even if the session has ended and the lock-delay still blocks its keys.
 func TestUndoAfterTheSession(t *testing.T) {
 	addr := testserver.Consul(t)
 	b := New(newClient(t, addr), Options{LockDelay: time.Minute})
@@ -223,21 +223,21 @@ func TestUndoAfterTheSession(t *testing.T) {
 	s := take(t, b, attempt(newKey(t))).(*lease).session
 	for range 2 {
 		a := attempt(newKey(t))
-		a.MayHaveRun = true // as far as it knows
+		a.MayHaveRun = true // as if it had no answer
 		require.NoError(t, b.Undo(t.Context(), a))
 		endSession(t, addr, s.id)
 	}
 }
 
-// A key that was there before stays where the answer to the acquire was lost.
+// A key that existed before is not deleted if the answer to the acquire was lost.
 func TestKeyBeforeAnAttemptWithoutAnAnswer(t *testing.T) {
 	addr := testserver.Consul(t)
 	for _, undone := range []bool{false, true} {
-		n, key := backendtest.NewNetwork(t), before(t, addr)
+		n, key := backendtest.NewNetwork(t), existingKey(t, addr)
 		b, a := newBackend(t, n.Addr(addr)), attempt(key)
-		release(t, take(t, b, attempt(key))) // there is a session
+		release(t, take(t, b, attempt(key))) // creates a session
 		created := pair(t, addr, key).CreateIndex
-		v, ctx, other := sight(t, b, key), within(t, soon), newBackend(t, addr)
+		v, ctx, other := viewOf(t, b, key), within(t, soon), newBackend(t, addr)
 		ctx, cancel := context.WithCancel(ctx)
 		n.LoseReplies()
 		taken := make(chan error, 1)
@@ -245,7 +245,7 @@ func TestKeyBeforeAnAttemptWithoutAnAnswer(t *testing.T) {
 			_, err := (&acquireOp{backend: b, acquisition: a, place: engine.PlaceOf(a)}).take(ctx, v)
 			taken <- err
 		}()
-		eventually(t, soon, "it is taken", func() bool { return sight(t, other, key).heldBy(a.ID) })
+		eventually(t, soon, "the key is taken", func() bool { return viewOf(t, other, key).heldBy(a.ID) })
 		cancel()
 		require.ErrorIs(t, receive(t, taken), errNoAnswer)
 		n.Heal()

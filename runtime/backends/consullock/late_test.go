@@ -17,14 +17,14 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// keptBack keeps the last of n transactions back, whose sender gets no answer.
-type keptBack struct {
+// heldBack holds back the last of n transactions. Its sender gets no answer.
+type heldBack struct {
 	http.RoundTripper
 	n       atomic.Int64
 	deliver func() error
 }
 
-func (s *keptBack) RoundTrip(r *http.Request) (*http.Response, error) {
+func (s *heldBack) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Path != "/v1/txn" || s.n.Add(-1) != 0 {
 		return s.RoundTripper.RoundTrip(r)
 	}
@@ -44,15 +44,15 @@ func (s *keptBack) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, io.ErrUnexpectedEOF
 }
 
-// G1, S15: a request that gives a lock back, because it is another's turn, and that arrives late
-// frees no lock that is held.
+// G1, S15: an acquire gives a lock back, because it is another process's turn, and that request
+// arrives late. It does not free a lock that is held.
 func TestLockIsGivenBackLate(t *testing.T) {
 	addr, a := testserver.Consul(t), attempt(newKey(t))
-	held := take(t, newBackend(t, addr), wish(a.Key))
-	waits(t, newBackend(t, addr), wish(a.Key))
+	held := take(t, newBackend(t, addr), queuing(a.Key))
+	waits(t, newBackend(t, addr), queuing(a.Key))
 	release(t, held)
-	late := &keptBack{}
-	late.n.Store(2) // the first takes the lock
+	late := &heldBack{}
+	late.n.Store(2) // the first transaction takes the lock
 	b := newBackend(t, addr, func(config *api.Config) {
 		late.RoundTripper = config.Transport
 		config.HttpClient = &http.Client{Transport: late}
@@ -60,7 +60,7 @@ func TestLockIsGivenBackLate(t *testing.T) {
 	l, err := b.Acquire(t.Context(), a)
 	require.NoError(t, late.deliver())
 	if err == nil {
-		require.NoError(t, l.Renew(t.Context(), a.TTL), "it is held")
+		require.NoError(t, l.Renew(t.Context(), a.TTL), "the lock must be held")
 		return
 	}
 	var other *driver.HeldError
@@ -70,17 +70,17 @@ func TestLockIsGivenBackLate(t *testing.T) {
 	require.Nil(t, pair(t, addr, a.Key))
 }
 
-// G10, S15: an undo that arrives late leaves the place that a later acquisition has taken since.
+// G10, S15: a late undo does not delete the place that a later acquisition has taken since.
 func TestLateUndoLeavesTheNextPlace(t *testing.T) {
-	addr, late := testserver.Consul(t), &keptBack{}
+	addr, late := testserver.Consul(t), &heldBack{}
 	b := newBackend(t, addr, func(config *api.Config) {
 		late.RoundTripper = config.Transport
 		config.HttpClient = &http.Client{Transport: late}
 	})
-	a := wish(newKey(t))
-	held := take(t, newBackend(t, addr), wish(a.Key))
+	a := queuing(newKey(t))
+	held := take(t, newBackend(t, addr), queuing(a.Key))
 	mustHeld(t, b, a)
-	late.n.Store(2) // the first looks
+	late.n.Store(2) // the first transaction reads
 	require.ErrorIs(t, b.Undo(t.Context(), a), errNoAnswer)
 	require.NoError(t, b.Undo(t.Context(), a))
 	queued(t, addr, a.Key, 0)
@@ -92,11 +92,11 @@ func TestLateUndoLeavesTheNextPlace(t *testing.T) {
 	release(t, held)
 }
 
-// Whoever waited is forgotten with the first try, though nobody tries again once the session has ended.
+// The first try of an undo forgets the waiter even if it fails, because nobody may try again once the session has ended.
 func TestUndoThatFailedForgetsTheWaiter(t *testing.T) {
 	addr, n := testserver.Consul(t), backendtest.NewNetwork(t)
-	b, a := newBackend(t, n.Addr(addr)), wish(newKey(t))
-	held := take(t, newBackend(t, addr), wish(a.Key))
+	b, a := newBackend(t, n.Addr(addr)), queuing(newKey(t))
+	held := take(t, newBackend(t, addr), queuing(a.Key))
 	mustHeld(t, b, a)
 	a.MayHaveRun = true
 	n.Refuse()
@@ -110,21 +110,21 @@ func TestUndoThatFailedForgetsTheWaiter(t *testing.T) {
 	release(t, held)
 }
 
-// Nobody undoes an attempt that fails before it waits: it leaves nothing here.
+// An attempt that fails before it waits is never undone, so it must leave nothing in the Backend.
 func TestFailureBeforeTheWait(t *testing.T) {
-	addr, n, between := testserver.Consul(t), backendtest.NewNetwork(t), &intruder{}
+	addr, n, between := testserver.Consul(t), backendtest.NewNetwork(t), &interceptor{}
 	b := newBackend(t, n.Addr(addr), func(c *api.Config) {
 		between.RoundTripper = c.Transport
 		c.HttpClient = &http.Client{Transport: between}
 	})
-	a := wish(newKey(t))
+	a := queuing(newKey(t))
 	held := take(t, newBackend(t, addr), attempt(a.Key))
 	between.do = func() {
-		release(t, held) // so that a place in its queue is refused
+		release(t, held) // so that the request for a place is refused
 		between.do = n.Refuse
 		between.n.Store(1)
 	}
-	between.n.Store(3) // it tries, looks, and would wait
+	between.n.Store(3) // the first tries to take the key, the second reads, the third requests a place
 	_, err := b.Acquire(t.Context(), a)
 	require.Error(t, err)
 	require.False(t, a.MayHaveRun || a.MayBeGranted)
@@ -134,16 +134,16 @@ func TestFailureBeforeTheWait(t *testing.T) {
 	n.Heal()
 }
 
-// G10: an undo takes no place away that a later acquisition of the process has gone on with
+// G10: an undo does not delete a place with which a later acquisition of the process has continued
 // meanwhile.
 func TestUndoBesideOneThatComes(t *testing.T) {
-	addr, between := testserver.Consul(t), &intruder{}
+	addr, between := testserver.Consul(t), &interceptor{}
 	b := newBackend(t, addr, func(c *api.Config) {
 		between.RoundTripper = c.Transport
 		c.HttpClient = &http.Client{Transport: between}
 	})
-	old := wish(newKey(t))
-	held := take(t, newBackend(t, addr), wish(old.Key))
+	old := queuing(newKey(t))
+	held := take(t, newBackend(t, addr), queuing(old.Key))
 	mustHeld(t, b, old)
 	later, came := next(old), make(chan struct{})
 	between.do = func() {
@@ -153,10 +153,10 @@ func TestUndoBesideOneThatComes(t *testing.T) {
 		}()
 		select {
 		case <-came:
-		case <-time.After(100 * time.Millisecond): // it waits for the undo
+		case <-time.After(100 * time.Millisecond): // the later acquisition waits for the undo
 		}
 	}
-	between.n.Store(2) // the first looks
+	between.n.Store(2) // the first transaction reads
 	require.NoError(t, b.Undo(t.Context(), old))
 	receive(t, came)
 	queued(t, addr, old.Key, 1)

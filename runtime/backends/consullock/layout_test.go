@@ -13,8 +13,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// The lock is api.Lock's: the key itself, its flags, a session. It goes with the
-// release, and leaves nothing beside it.
+// The lock has the layout of api.Lock: the key itself, its flags, a session. A release
+// deletes the key and leaves nothing else.
 func TestLayout(t *testing.T) {
 	addr := testserver.Consul(t)
 	b, a := newBackend(t, addr), attempt(newKey(t))
@@ -28,13 +28,13 @@ func TestLayout(t *testing.T) {
 	require.Equal(t, uint64(1), n)
 	s, _, err := newClient(t, addr).Session().Info(p.Session, nil)
 	require.NoError(t, err)
-	require.Empty(t, s.NodeChecks, "a check could end the session before its time")
+	require.Empty(t, s.NodeChecks, "a check could end the session early")
 	require.Empty(t, s.ServiceChecks)
 	release(t, l)
 	require.Nil(t, pair(t, addr, a.Key))
 }
 
-// asks notes the paths that are asked for.
+// asks records the paths of the requests.
 type asks struct {
 	http.RoundTripper
 	paths *[]string
@@ -45,8 +45,8 @@ func (a asks) RoundTrip(r *http.Request) (*http.Response, error) {
 	return a.RoundTripper.RoundTrip(r)
 }
 
-// A list asks for the names that begin as the pattern does, as far as Consul serves that, and for
-// none where no lock's can.
+// A list requests the keys that begin as the pattern does, as far as Consul accepts that beginning. It
+// sends no request if no lock can have a matching key.
 func TestListAsksForABeginning(t *testing.T) {
 	var paths []string
 	b := newBackend(t, testserver.Consul(t), func(c *api.Config) { c.HttpClient = &http.Client{Transport: asks{c.Transport, &paths}} })
@@ -75,7 +75,7 @@ func TestListAsksForABeginning(t *testing.T) {
 	release(t, l)
 }
 
-// A lock whose key we can't have keeps none behind it from being listed.
+// A lock with a key that we refuse does not keep the locks after it out of a list.
 func TestListBesideAStrangeKey(t *testing.T) {
 	addr := testserver.Consul(t)
 	b, c, key := newBackend(t, addr), newClient(t, addr), newKey(t)
@@ -94,8 +94,8 @@ func TestListBesideAStrangeKey(t *testing.T) {
 	release(t, l)
 }
 
-// A key that was there before, unlocked, stays: its LockIndex goes on. Its value
-// is the last holder's.
+// A key that existed before, unlocked, is not deleted by a release, so its LockIndex continues. Its
+// value is the ID of the last holder.
 func TestKeyOfAnotherClientStays(t *testing.T) {
 	addr := testserver.Consul(t)
 	b, key := newBackend(t, addr), newKey(t)
@@ -120,7 +120,7 @@ func TestKeyOfAnotherClientStays(t *testing.T) {
 	require.NoError(t, theirs.Destroy())
 }
 
-// What a process that dies has made goes with its session.
+// A key that a process created is deleted with its session when the process dies.
 func TestOwnKeyGoesWithTheSession(t *testing.T) {
 	addr := testserver.Consul(t)
 	b, a := newBackend(t, addr), attempt(newKey(t))
@@ -129,8 +129,8 @@ func TestOwnKeyGoesWithTheSession(t *testing.T) {
 	require.Nil(t, pair(t, addr, a.Key))
 }
 
-// One session holds all locks of a backend, so that Consul itself would let one
-// acquisition take what another has.
+// One session holds all locks of a Backend, so Consul itself would let one acquisition take
+// the key that another holds. The Backend must not.
 func TestAcquisitionsOfOneSessionExclude(t *testing.T) {
 	addr := testserver.Consul(t)
 	b, key := newBackend(t, addr), newKey(t)
@@ -140,7 +140,7 @@ func TestAcquisitionsOfOneSessionExclude(t *testing.T) {
 	require.Equal(t, index, pair(t, addr, key).ModifyIndex)
 	other := attempt(key)
 	require.NoError(t, b.Undo(t.Context(), other))
-	require.NotNil(t, pair(t, addr, key), "another acquisition's undo frees nothing")
+	require.NotNil(t, pair(t, addr, key), "the undo of another acquisition must free nothing")
 	release(t, first)
 	second := take(t, b, other)
 	wantIs(t, first.Release(t.Context(), 0), lock.ErrLost)
@@ -181,7 +181,7 @@ func TestExcludesAPILock(t *testing.T) {
 	}()
 	select {
 	case <-locked:
-		t.Fatal("api.Lock has what is held")
+		t.Fatal("api.Lock took a key that is held")
 	case <-time.After(200 * time.Millisecond):
 	}
 	begin = time.Now()
@@ -193,7 +193,7 @@ func TestExcludesAPILock(t *testing.T) {
 	require.NoError(t, theirs.Destroy())
 }
 
-// S39: what lives at the key and is no lock is left as it is.
+// S39: data at the key that is not a lock stays as it is.
 func TestForeignValueIsAConflict(t *testing.T) {
 	addr := testserver.Consul(t)
 	b, kv := newBackend(t, addr), newClient(t, addr).KV()
@@ -226,8 +226,8 @@ func TestForeignValueIsAConflict(t *testing.T) {
 	}
 }
 
-// An operator who writes to a key that is held takes nothing from its holder;
-// and what was written is not deleted.
+// If an operator writes to a key that is held, the holder keeps the lock, and the release does not delete
+// what was written.
 func TestWriteToAHeldKey(t *testing.T) {
 	addr := testserver.Consul(t)
 	b, a := newBackend(t, addr), attempt(newKey(t))
@@ -251,7 +251,7 @@ func endSession(t testing.TB, addr, id string) {
 	require.NoError(t, err)
 }
 
-// A lock is listed by a pattern for which /v1/kv would refuse to look: it decodes it twice.
+// A lock is listed even by a pattern whose beginning /v1/kv would refuse, because it decodes the path twice.
 func TestListByAPatternThatIsRefused(t *testing.T) {
 	b := newBackend(t, testserver.Consul(t))
 	for _, part := range []string{"%20", "%2E%2E/", "x"} {

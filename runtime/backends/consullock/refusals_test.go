@@ -16,13 +16,13 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// refuses requires that an acquire fails at once, with kind and all of says.
+// refuses requires that an acquire fails at once, with an error that wraps kind and contains all of says.
 func refuses(t *testing.T, b *Backend, a *driver.Acquisition, kind error, says ...string) {
 	t.Helper()
 	begin := time.Now()
 	_, err := b.Acquire(within(t, soon), a)
 	require.Error(t, err)
-	require.Less(t, time.Since(begin), 3*time.Second+meter.Since(begin), "at once")
+	require.Less(t, time.Since(begin), 3*time.Second+meter.Since(begin), "the refusal must come at once")
 	if kind != nil {
 		require.ErrorIs(t, err, kind)
 	} else {
@@ -45,7 +45,7 @@ func TestAbsentServer(t *testing.T) {
 	wantIs(t, err, lock.ErrUnavailable)
 }
 
-// A nil client is said so in words, by each call.
+// With a nil client, each call returns an error that says so.
 func TestNilClient(t *testing.T) {
 	b := New(nil)
 	mutex, fair := attempt(newKey(t)), attempt(newKey(t))
@@ -61,8 +61,8 @@ func TestNilClient(t *testing.T) {
 	require.NoError(t, b.Close())
 }
 
-// A ttl outside the server's range is refused by an error that names the range,
-// also where a session, which is longer, would fit in it.
+// A ttl outside the server's range is refused with an error that names the range,
+// even if the session, which is longer, would be within the range.
 func TestRangeOfTTLs(t *testing.T) {
 	strict := testserver.StartConsul(t, "-hcl", `session_ttl_min="10s"`).Addr()
 	b := newBackend(t, strict)
@@ -72,7 +72,7 @@ func TestRangeOfTTLs(t *testing.T) {
 		refuses(t, b, a, lock.ErrInvalid, d.String(), "10s", "12h0m0s", "session_ttl_min")
 	}
 	a := attempt(newKey(t))
-	a.TTL = 13 * time.Hour // what this server takes was not asked yet
+	a.TTL = 13 * time.Hour // the new Backend has not asked its server for the range yet
 	refuses(t, newBackend(t, testserver.Consul(t)), a, lock.ErrInvalid, "from session_ttl_min (10s unless set) to 12h0m0s")
 	a.TTL = 10 * time.Second
 	release(t, take(t, b, a))
@@ -82,7 +82,7 @@ func TestRangeOfTTLs(t *testing.T) {
 	release(t, l)
 }
 
-// What /v1/kv would clean or refuse is refused here, and nothing is sent.
+// A key that /v1/kv would change or refuse is refused by the Backend, and nothing is sent.
 func TestRefusedKeys(t *testing.T) {
 	c, config := counting()
 	b := newBackend(t, testserver.Consul(t), config)
@@ -133,7 +133,7 @@ func TestLeastRights(t *testing.T) {
 			entered <- l.Do(context.Background(), p, "seckill:1", func(context.Context) error { return nil })
 		}()
 	}
-	time.Sleep(2 * short) // renewed
+	time.Sleep(2 * short) // the lease is renewed
 	require.NoError(t, lock.Check(ctx))
 	mustRelease(t, held)
 	for range 2 {
@@ -156,14 +156,14 @@ func TestLeastRights(t *testing.T) {
 func TestPing(t *testing.T) {
 	server := testserver.StartConsul(t)
 	b := newBackend(t, server.Addr())
-	for range 2 { // it asks each time
+	for range 2 { // each Ping sends a request
 		require.NoError(t, b.Ping(t.Context()))
 	}
 	sessions, _, err := newClient(t, server.Addr()).Session().List(nil)
 	require.NoError(t, err)
 	require.Empty(t, sessions)
 	server.Kill()
-	// The connection that b kept may report how it ended; a new one is refused.
+	// The open connection of b may report how it ended. A new connection is refused.
 	require.ErrorContains(t, newBackend(t, server.Addr()).Ping(t.Context()), "CONSUL_HTTP_ADDR")
 
 	l := lock.New(New(nil), nil)
@@ -183,7 +183,7 @@ func TestPingUnanswered(t *testing.T) {
 	require.Less(t, time.Since(begin), 3*time.Second+meter.Since(begin))
 }
 
-// broken answers every request alike.
+// broken gives every request the same answer.
 type broken struct {
 	status int
 	body   string
@@ -212,8 +212,8 @@ func TestURLWithoutAHost(t *testing.T) {
 	}
 }
 
-// What a server answers without having done anything is no unknown outcome; what
-// it answers when it lost its leader half-way is one.
+// If the server's error means that it has done nothing, the outcome is known. If the server may have
+// lost its leader half-way, the outcome is open.
 func TestAnswersThatLeaveTheOutcomeOpen(t *testing.T) {
 	for body, open := range map[string]bool{
 		"No cluster leader": false,

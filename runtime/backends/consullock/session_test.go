@@ -53,30 +53,30 @@ func counting() (*counted, func(*api.Config)) {
 	}
 }
 
-// anonymous is a Backend that keeps nothing of who its Lockers are: that has a session of
-// its own.
-type anonymous struct {
+// withoutNotes is a Backend that does not implement driver.Noter, so that its Lockers write no note
+// of who they are: such a note has a session of its own.
+type withoutNotes struct {
 	*Backend
 	PutNote struct{}
 }
 
-// An uncontended lock costs two requests, and nothing else once the session
-// stands. Many that are held cost one session, one renewal of it in a third of
-// the ttl, and a look at 64 of them for one request.
+// Once the session exists, an uncontended lock takes two requests and nothing else. Many holds
+// need one session, one renewal of it in each third of the ttl, and one request to check
+// each 64 holds.
 func TestManyHoldsOneSession(t *testing.T) {
 	const holds = 200
 	c, config := counting()
-	l := lockerOn(t, anonymous{Backend: New(newClient(t, testserver.Consul(t), config), noDelay())})
+	l := lockerOn(t, withoutNotes{Backend: New(newClient(t, testserver.Consul(t), config), noDelay())})
 	p := ttl(3 * time.Second)
 	_, held := acquire(t, l, p, newKey(t))
 	mustRelease(t, held)
-	require.Equal(t, 2, c.take()["PUT session/create"], "one tells the range of ttls")
+	require.Equal(t, 2, c.take()["PUT session/create"], "one session finds the range of ttls")
 	var all []*lock.Hold
 	for range holds {
 		_, held := acquire(t, l, p, newKey(t))
 		all = append(all, held)
 	}
-	require.Less(t, c.take()["PUT txn"], holds+holds/4, "one each, and some that look at those that are held")
+	require.Less(t, c.take()["PUT txn"], holds+holds/4, "one for each hold, and a few that check the holds")
 	time.Sleep(3 * time.Second)
 	idle := c.take()
 	require.LessOrEqual(t, idle["PUT session/renew"], 6)
@@ -88,8 +88,8 @@ func TestManyHoldsOneSession(t *testing.T) {
 	}
 }
 
-// S75: the deadline ends the hold while renewals fail, and the blocking query,
-// which hangs, says nothing. It does so before the session ends.
+// S75: while renewals fail and the blocking query hangs, the deadline ends the hold. It does
+// so before the session ends.
 func TestSilentServerEndsTheHoldInTime(t *testing.T) {
 	addr := testserver.Consul(t)
 	n := backendtest.NewNetwork(t)
@@ -102,14 +102,14 @@ func TestSilentServerEndsTheHoldInTime(t *testing.T) {
 	require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
 	require.Less(t, time.Since(begin), 2*short+meter.Since(begin))
 	if p := pair(t, addr, key); time.Since(begin) < 2*short { // Consul ends a session after twice its length
-		require.NotNil(t, p, "nobody else can have it yet")
+		require.NotNil(t, p, "nobody else can take the key yet")
 	}
 	n.Heal()
 	wantIs(t, finish(held), lock.ErrLost)
 }
 
-// S76: a session that is destroyed shuts its keys for the lock-delay. Whoever
-// tries is told why, and whoever waits has the lock after it.
+// S76: when a session is destroyed, its keys are blocked for the lock-delay. The error of a try
+// names the lock-delay, and a call that waits gets the lock after it.
 func TestLockDelay(t *testing.T) {
 	addr := testserver.Consul(t)
 	const delay = 2 * time.Second
@@ -138,21 +138,21 @@ func TestNoLockDelay(t *testing.T) {
 	release(t, take(t, b, attempt(key)))
 }
 
-// S55: the holder hears of a session that an operator destroys at once, not at
-// the next renewal, and the next acquire is on another session.
+// S55: when an operator destroys a session, its holder learns this at once, not at
+// the next renewal. The next acquire uses another session.
 func TestDestroyedSessionIsHeardOfAtOnce(t *testing.T) {
 	addr := testserver.Consul(t)
 	l, key := newLocker(t, addr), newKey(t)
-	ctx, held := acquire(t, l, ttl(long), key) // whose first renewal is after 20 s
+	ctx, held := acquire(t, l, ttl(long), key) // its first renewal is after 20 s
 	session := pair(t, addr, key).Session
 	begin := time.Now()
 	endSession(t, addr, session)
 	select {
 	case <-ctx.Done():
 	case <-time.After(soon):
-		t.Fatal("the holder has not heard of it")
+		t.Fatal("the holder's context has not ended")
 	}
-	t.Logf("heard of in %v", time.Since(begin))
+	t.Logf("the holder's context ended after %v", time.Since(begin))
 	require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
 	wantIs(t, finish(held), lock.ErrLost)
 	_, held = acquire(t, l, ttl(20*time.Second), key)
@@ -160,18 +160,18 @@ func TestDestroyedSessionIsHeardOfAtOnce(t *testing.T) {
 	mustRelease(t, held)
 }
 
-// hurried notes what is asked for without a limit to the time that it may take.
-type hurried struct {
+// deadlines records the requests whose context has no deadline.
+type deadlines struct {
 	http.RoundTripper
-	mu      sync.Mutex
-	patient []string
-	asked   atomic.Int64
+	mu        sync.Mutex
+	unlimited []string     // requests without a deadline
+	asked     atomic.Int64 // blocking queries
 }
 
-func (h *hurried) RoundTrip(r *http.Request) (*http.Response, error) {
+func (h *deadlines) RoundTrip(r *http.Request) (*http.Response, error) {
 	if _, limited := r.Context().Deadline(); !limited {
 		h.mu.Lock()
-		h.patient = append(h.patient, r.Method+" "+r.URL.Path)
+		h.unlimited = append(h.unlimited, r.Method+" "+r.URL.Path)
 		h.mu.Unlock()
 	}
 	if r.URL.Query().Get("wait") != "" {
@@ -180,16 +180,16 @@ func (h *hurried) RoundTrip(r *http.Request) (*http.Response, error) {
 	return h.RoundTripper.RoundTrip(r)
 }
 
-// A connection that is dead, and does not say so, keeps no query for good.
+// Each request has a deadline, so a dead connection that reports no error does not block a query forever.
 func TestEveryRequestHasAnEnd(t *testing.T) {
 	addr := testserver.Consul(t)
-	h := &hurried{}
+	h := &deadlines{}
 	b := newBackend(t, addr, func(c *api.Config) {
 		h.RoundTripper = c.Transport
 		c.HttpClient = &http.Client{Transport: h}
 	})
-	a := wish(newKey(t))
-	held := take(t, newBackend(t, addr), wish(a.Key))
+	a := queuing(newKey(t))
+	held := take(t, newBackend(t, addr), queuing(a.Key))
 	waits(t, b, a)
 	eventually(t, soon, "the key and the session are watched", func() bool { return h.asked.Load() >= 2 })
 	release(t, held)
@@ -198,17 +198,17 @@ func TestEveryRequestHasAnEnd(t *testing.T) {
 	release(t, l)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	require.Empty(t, h.patient)
+	require.Empty(t, h.unlimited)
 }
 
-// S64: a session that ends while its process waits grants nothing, and is no
-// reason to wait in vain.
+// S64: the session of a waiting process ends. That grants no lock, and the process does not wait
+// forever.
 func TestSessionEndsWhileWaiting(t *testing.T) {
 	addr := testserver.Consul(t)
 	b, l, key := newBackend(t, addr), newLocker(t, addr), newKey(t)
 	_, own := acquire(t, l, ttl(long), newKey(t))
 	mustRelease(t, own)
-	_, other := acquire(t, l, ttl(long), newKey(t)) // keeps the session
+	_, other := acquire(t, l, ttl(long), newKey(t)) // keeps the session open
 	lease := take(t, b, attempt(key))
 	waiter := start(l, ttl(long), key)
 	queued(t, addr, key, 1)
@@ -231,7 +231,7 @@ func TestSessionEndsWhileWaiting(t *testing.T) {
 	wantIs(t, finish(other), lock.ErrLost)
 }
 
-// A lease that nobody renews ends though its session goes on for others.
+// A lease that nobody renews ends, although its session continues for other leases.
 func TestLeaseEndsOnALivingSession(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Consul(t)
@@ -242,13 +242,13 @@ func TestLeaseEndsOnALivingSession(t *testing.T) {
 	s := fixed.(*lease).session
 	s.Use()
 	defer s.Drop()
-	eventually(t, soon, "the lease is over", func() bool { return pair(t, addr, key) == nil })
+	eventually(t, soon, "the lease has ended", func() bool { return pair(t, addr, key) == nil })
 	require.LessOrEqual(t, fixed.Deadline().Left(), time.Duration(0))
 	wantIs(t, fixed.Renew(t.Context(), a.TTL), lock.ErrLost)
 	require.NoError(t, s.Context().Err())
 }
 
-// Backends that Lockers share are closed by the last, and then no session is left.
+// The last of the Lockers that share a Backend closes it, and then no session is left.
 func TestCloseEndsTheSessions(t *testing.T) {
 	addr := testserver.Consul(t)
 	b, key := New(newClient(t, addr), noDelay()), newKey(t)
@@ -265,18 +265,18 @@ func TestCloseEndsTheSessions(t *testing.T) {
 	require.Nil(t, s)
 }
 
-// refusing answers requests for a path as a cluster does that has no leader, while it is on.
+// refusing, while it is on, answers requests for a path as a cluster without a leader does.
 type refusing struct {
 	http.RoundTripper
 	path    string
 	on      atomic.Bool
-	refused chan struct{} // has a value when one was
+	refused chan struct{} // has a value after a refusal
 }
 
 func refusingAt(path string) *refusing { return &refusing{path: path, refused: make(chan struct{}, 1)} }
 
-// twice has r refuse requests from now on. It returns a context that ends when it has refused a
-// second one, because the answer to the first has been heard by then.
+// twice has r refuse requests from now on. It returns a context that ends when r has refused a
+// second request, because the client has received the answer to the first one by then.
 func (r *refusing) twice(t testing.TB) context.Context {
 	for len(r.refused) > 0 {
 		<-r.refused
@@ -307,7 +307,7 @@ func (r *refusing) RoundTrip(request *http.Request) (*http.Response, error) {
 	return r.RoundTripper.RoundTrip(request)
 }
 
-// No lease lasts longer than its session is sure to: one that has aged is renewed first.
+// No lease lasts longer than its session is sure to last: a session that has aged is renewed first.
 func TestLeaseWithinItsSession(t *testing.T) {
 	addr := testserver.Consul(t)
 	const d = maxTTL
@@ -325,7 +325,7 @@ func TestLeaseWithinItsSession(t *testing.T) {
 		require.LessOrEqual(t, l.Deadline().Left(), left)
 		require.Greater(t, l.Deadline().Left(), d-time.Minute)
 	}
-	s.Shorten(driver.Now().Add(10 * time.Hour)) // it has aged
+	s.Shorten(driver.Now().Add(10 * time.Hour)) // as if the session had aged
 	a := attempt(newKey(t))
 	a.TTL = d
 	_, err = b.Acquire(renewals.twice(t), a)
@@ -350,7 +350,7 @@ func TestClasses(t *testing.T) {
 	require.LessOrEqual(t, classOf(maxTTL).sessionTTL(), maxSession)
 }
 
-// A lease that is lost keeps its session no longer: nobody releases it.
+// A lease that is lost does not keep its session open, because nobody releases the lease.
 func TestLostLeaseLeavesItsSession(t *testing.T) {
 	addr := testserver.Consul(t)
 	b := newBackend(t, addr)
@@ -358,18 +358,18 @@ func TestLostLeaseLeavesItsSession(t *testing.T) {
 	_, err := newClient(t, addr).KV().Delete(l.Acquisition.Key, nil)
 	require.NoError(t, err)
 	require.ErrorIs(t, l.Renew(t.Context(), short), lock.ErrLost)
-	receive(t, l.session.Context().Done()) // once it was idle
+	receive(t, l.session.Context().Done()) // the session ends after its idle time
 	require.NotErrorIs(t, context.Cause(l.session.Context()), lock.ErrLost)
 }
 
-// The same where its own time is over before the renewal. What is at the server goes as well.
+// The same if the lease has ended in the client before the renewal. The lock at the server is deleted too.
 func TestLateRenewalLeavesTheSession(t *testing.T) {
 	addr := testserver.Consul(t)
 	b := newBackend(t, addr)
 	l := take(t, b, attempt(newKey(t))).(*lease)
 	l.End()
 	require.ErrorIs(t, l.Renew(t.Context(), short), lock.ErrLost)
-	eventually(t, soon, "it is undone", func() bool { return pair(t, addr, l.Acquisition.Key) == nil })
+	eventually(t, soon, "the lease is undone", func() bool { return pair(t, addr, l.Acquisition.Key) == nil })
 	require.True(t, l.Closed())
 	require.NoError(t, l.session.Context().Err())
 }

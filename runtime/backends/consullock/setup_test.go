@@ -23,32 +23,32 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(lagmeter.M{M: m, Meter: meter})
 }
 
-// meter says by how much a time that was measured may be too long.
+// meter tells by how much a measured time may be too long.
 var meter *lagmeter.Meter
 
-// soon is how long a test waits for what must happen, before it fails.
+// soon is how long a test waits for something that must happen before it fails.
 const soon = 15 * time.Second
 
-// short is the ttl of leases that are to end, or to be renewed, within a test.
+// short is the ttl of leases that end or are renewed within a test.
 const short = time.Second
 
-// long is the ttl of those that outlast theirs.
+// long is the ttl of leases that last longer than a test.
 const long = time.Minute
 
 var keyCount atomic.Int64
 
-// newKey returns a key that no other test uses, nor another run of this one.
+// newKey returns a key that no other test and no other run uses.
 func newKey(t testing.TB) string {
 	return fmt.Sprintf("%s:%d:%d", strings.ReplaceAll(t.Name(), "/", ":"), os.Getpid(), keyCount.Add(1))
 }
 
-// newID returns the id of an acquisition, as a Locker makes them.
+// newID returns an ID for an acquisition, in the form that a Locker uses.
 func newID() string {
 	n := keyCount.Add(1)
 	return fmt.Sprintf("%08x-0000-4000-8000-%012x:%d", os.Getpid(), n, n)
 }
 
-// newClient returns a client as a user of the library makes it.
+// newClient returns a client, made as a user of the library would make it.
 func newClient(t testing.TB, addr string, change ...func(*api.Config)) *api.Client {
 	t.Helper()
 	c := api.DefaultConfig()
@@ -104,7 +104,7 @@ func acquire(t testing.TB, l *lock.Locker, p *lock.Policy, key string) (context.
 	return ctx, held
 }
 
-// finish ends held as a wrapper does and returns what its caller would see.
+// finish releases held as a wrapper does, and returns the error that the wrapper's caller would get.
 func finish(held *lock.Hold) (err error) {
 	held.Release(&err)
 	return err
@@ -123,7 +123,7 @@ func attempt(key string) *driver.Acquisition {
 	return &driver.Acquisition{Key: key, ID: newID(), TTL: long, Tokens: 1}
 }
 
-// brief is attempt with a lease that ends within the test, unless it is renewed.
+// brief is like attempt, with a lease that ends within the test unless it is renewed.
 func brief(key string) *driver.Acquisition {
 	a := attempt(key)
 	a.TTL = short
@@ -161,7 +161,7 @@ func within(t testing.TB, d time.Duration) context.Context {
 	return ctx
 }
 
-// pair returns what is at key, nil if nothing.
+// pair returns the pair at key, or nil if there is none.
 func pair(t testing.TB, addr, key string) *api.KVPair {
 	t.Helper()
 	p, _, err := newClient(t, addr).KV().Get(key, nil)
@@ -171,7 +171,7 @@ func pair(t testing.TB, addr, key string) *api.KVPair {
 	return p
 }
 
-// eventually waits for a state that nobody announces.
+// eventually polls until is reports true.
 func eventually(t testing.TB, within time.Duration, what string, is func() bool) {
 	t.Helper()
 	limit := time.After(within)
@@ -181,7 +181,7 @@ func eventually(t testing.TB, within time.Duration, what string, is func() bool)
 		select {
 		case <-tick.C:
 		case <-limit:
-			t.Fatalf("not within %v: %s", within, what)
+			t.Fatalf("this did not happen within %v: %s", within, what)
 		}
 	}
 }
@@ -215,7 +215,7 @@ func startUnder(ctx context.Context, l *lock.Locker, p *lock.Policy, key string)
 	return done
 }
 
-// until returns a context that ends when something has happened.
+// until returns a context that ends when happened is closed or has a value.
 func until(t testing.TB, happened <-chan struct{}) context.Context {
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
@@ -233,12 +233,12 @@ func receive[T any](t testing.TB, from <-chan T) (v T) {
 	select {
 	case v = <-from:
 	case <-time.After(soon):
-		t.Fatalf("waited %v in vain", soon)
+		t.Fatalf("nothing was received within %v", soon)
 	}
 	return v
 }
 
-// queued waits until n processes stand in key's queue.
+// queued waits until n processes are in key's queue.
 func queued(t testing.TB, addr, key string, n int) {
 	t.Helper()
 	kv := newClient(t, addr).KV()

@@ -45,7 +45,7 @@ func TestStrangersHaveTheirShare(t *testing.T) {
 	}
 }
 
-// section is what a lock guards.
+// section is a critical section that a lock guards.
 type section struct {
 	t      *testing.T
 	inside sync.Mutex
@@ -57,12 +57,12 @@ func newSection(t *testing.T) *section { return &section{t: t} }
 
 func (s *section) enter(side int, token uint64) {
 	if !s.inside.TryLock() {
-		s.t.Error("two are inside")
+		s.t.Error("two processes are inside at the same time")
 		return
 	}
 	defer s.inside.Unlock()
 	if token <= s.token {
-		s.t.Errorf("token %d after %d", token, s.token)
+		s.t.Errorf("token %d after token %d", token, s.token)
 	}
 	s.token = max(s.token, token)
 	s.turns[side].Add(1)
@@ -82,8 +82,8 @@ func (s *section) ours(ctx context.Context, l *lock.Locker, key string) {
 	}
 }
 
-// theirs locks as api.Lock does, but pauses for 20 ms after a try that failed, not for
-// five seconds: those would decide over a short test.
+// theirs locks as api.Lock does, but pauses for 20 ms after a failed try, not for
+// five seconds. Pauses of five seconds would decide the result of a short test.
 func (s *section) theirs(ctx context.Context, client *api.Client, key string) {
 	kv := client.KV()
 	id, _, err := client.Session().Create(&api.SessionEntry{TTL: "20s"}, nil)
@@ -115,9 +115,9 @@ func (s *section) theirs(ctx context.Context, client *api.Client, key string) {
 	}
 }
 
-// Many that wait for as many keys are answered soon after their context has ended.
-// With the race detector they are fewer, because each answer then takes several times as
-// long to compute.
+// Many calls wait for as many keys, and all return soon after their context has ended.
+// With the race detector there are fewer calls, because each return then takes several times as
+// much computing.
 func TestManyThatGiveUpAtOnce(t *testing.T) {
 	const overrun = 100 * time.Millisecond
 	many := 1000
@@ -146,7 +146,7 @@ func TestManyThatGiveUpAtOnce(t *testing.T) {
 			wantIs(t, err, lock.ErrNotAcquired, context.Canceled)
 		}()
 	}
-	eventually(t, 4*soon, "all wait", func() bool {
+	eventually(t, 4*soon, "all calls wait", func() bool {
 		wait := 0
 		for _, w := range waiting.Snapshot().Waiters {
 			if w.AtEngine {
@@ -162,7 +162,7 @@ func TestManyThatGiveUpAtOnce(t *testing.T) {
 		latest = max(latest, receive(t, answered).Sub(end))
 	}
 	lag := meter.Since(end)
-	t.Logf("the last was answered %v after its context (%v for a busy machine)", latest, lag)
+	t.Logf("the last call returned %v after its context ended (%v for a busy machine)", latest, lag)
 	require.Less(t, latest, overrun+lag)
 	for _, held := range holds {
 		mustRelease(t, held)

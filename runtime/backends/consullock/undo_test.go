@@ -20,7 +20,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-func wish(key string) *driver.Acquisition {
+// queuing returns an acquisition that takes a place in the queue if the key is held.
+func queuing(key string) *driver.Acquisition {
 	return &driver.Acquisition{Key: key, ID: newID(), TTL: long, Tokens: 1, Queue: true}
 }
 
@@ -29,7 +30,7 @@ func next(a *driver.Acquisition) *driver.Acquisition {
 	return &driver.Acquisition{Key: a.Key, ID: a.ID + "1", TTL: long, Tokens: 1, Queue: true}
 }
 
-// waits has b wait for a, which another holds, as a Locker does.
+// waits has b queue a, whose key is held, and subscribe, as a Locker does.
 func waits(t *testing.T, b *Backend, a *driver.Acquisition) driver.Subscription {
 	t.Helper()
 	mustHeld(t, b, a)
@@ -40,18 +41,18 @@ func waits(t *testing.T, b *Backend, a *driver.Acquisition) driver.Subscription 
 	return s
 }
 
-func sight(t *testing.T, b *Backend, key string) *view {
+func viewOf(t *testing.T, b *Backend, key string) *view {
 	t.Helper()
 	v, err := b.readLock(t.Context(), key)
 	require.NoError(t, err)
 	return v
 }
 
-// A Try of the same Locker meanwhile keeps no place that its waiter gives up.
+// A Try of the same Locker, made meanwhile, does not keep the place that the waiter gives up.
 func TestUndoBesideATry(t *testing.T) {
 	addr := testserver.Consul(t)
-	b, a := newBackend(t, addr), wish(newKey(t))
-	held := take(t, newBackend(t, addr), wish(a.Key))
+	b, a := newBackend(t, addr), queuing(newKey(t))
+	held := take(t, newBackend(t, addr), queuing(a.Key))
 	waits(t, b, a)
 	try := next(a)
 	try.Queue = false
@@ -64,14 +65,15 @@ func TestUndoBesideATry(t *testing.T) {
 	require.Nil(t, pair(t, addr, a.Key))
 }
 
-// A place that came late, after the last of its process had given it up, goes with the
-// acquisition that had no answer. While others of the process wait it is theirs.
+// A place is created late, after the last acquisition of its process has given it up. The undo of
+// the acquisition that had no answer deletes it. While other acquisitions of the process wait, the
+// place is theirs and stays.
 func TestUndoOfAPlaceThatCameLate(t *testing.T) {
 	addr := testserver.Consul(t)
 	for _, waiting := range []bool{false, true} {
-		b, a := newBackend(t, addr), wish(newKey(t))
-		held := take(t, newBackend(t, addr), wish(a.Key))
-		op, v, w := enlisting(t, b, a)
+		b, a := newBackend(t, addr), queuing(newKey(t))
+		held := take(t, newBackend(t, addr), queuing(a.Key))
+		op, v, w := aboutToQueue(t, b, a)
 		if waiting {
 			s, err := b.Subscribe(t.Context(), a)
 			require.NoError(t, err)
@@ -80,7 +82,7 @@ func TestUndoOfAPlaceThatCameLate(t *testing.T) {
 			require.NoError(t, b.Undo(t.Context(), next(a)))
 		}
 		require.NoError(t, op.enqueue(t.Context(), v, w))
-		a.MayHaveRun = true // as far as it knows
+		a.MayHaveRun = true // as if it had no answer
 		queued(t, addr, a.Key, 1)
 		a.Queue = false
 		require.NoError(t, b.Undo(t.Context(), a))
@@ -93,21 +95,21 @@ func TestUndoOfAPlaceThatCameLate(t *testing.T) {
 	}
 }
 
-// enlisting returns an attempt of a that has found the key as it is, and is about to
-// take its place in the queue.
-func enlisting(t *testing.T, b *Backend, a *driver.Acquisition) (*acquireOp, *view, *waiter) {
+// aboutToQueue returns an attempt of a that has read the key and is about to take its place in
+// the queue.
+func aboutToQueue(t *testing.T, b *Backend, a *driver.Acquisition) (*acquireOp, *view, *waiter) {
 	t.Helper()
-	release(t, take(t, b, wish(newKey(t)))) // there is a session
-	return &acquireOp{backend: b, acquisition: a, place: engine.PlaceOf(a)}, sight(t, b, a.Key), b.waiterOf(a)
+	release(t, take(t, b, queuing(newKey(t)))) // creates a session
+	return &acquireOp{backend: b, acquisition: a, place: engine.PlaceOf(a)}, viewOf(t, b, a.Key), b.waiterOf(a)
 }
 
-// S15: the undo overtakes the place in the queue as it does an acquire.
+// S15: the undo overtakes the request for a place in the queue, as it overtakes an acquire.
 func TestUndoOvertakesThePlace(t *testing.T) {
 	addr := testserver.Consul(t)
 	n := backendtest.NewNetwork(t)
-	b, a := newBackend(t, n.Addr(addr)), wish(newKey(t))
-	holder := take(t, newBackend(t, addr), wish(a.Key))
-	op, v, w := enlisting(t, b, a)
+	b, a := newBackend(t, n.Addr(addr)), queuing(newKey(t))
+	holder := take(t, newBackend(t, addr), queuing(a.Key))
+	op, v, w := aboutToQueue(t, b, a)
 	late := n.Hold()
 	require.Error(t, op.enqueue(until(t, late.Arrived()), v, w))
 	require.True(t, a.MayHaveRun)
@@ -119,12 +121,13 @@ func TestUndoOvertakesThePlace(t *testing.T) {
 	require.Empty(t, b.waiters)
 }
 
-// A place that comes when its acquisition has taken the lock would stay.
+// A place that is created after its acquisition has taken the lock would never be deleted, so the
+// request for it is refused.
 func TestPlaceAfterTheLockWasTaken(t *testing.T) {
 	addr := testserver.Consul(t)
-	b, a := newBackend(t, addr), wish(newKey(t))
-	held := take(t, newBackend(t, addr), wish(a.Key))
-	op, v, w := enlisting(t, b, a)
+	b, a := newBackend(t, addr), queuing(newKey(t))
+	held := take(t, newBackend(t, addr), queuing(a.Key))
+	op, v, w := aboutToQueue(t, b, a)
 	release(t, held)
 	l := take(t, b, a)
 	require.ErrorIs(t, op.enqueue(t.Context(), v, w), errChanged)
@@ -133,11 +136,11 @@ func TestPlaceAfterTheLockWasTaken(t *testing.T) {
 	require.NoError(t, b.Undo(t.Context(), a))
 }
 
-// An undo that comes late leaves the place of a later acquisition.
+// A late undo does not delete the place of a later acquisition.
 func TestUndoBesideALaterOne(t *testing.T) {
 	addr := testserver.Consul(t)
-	b, old := newBackend(t, addr), wish(newKey(t))
-	held := take(t, newBackend(t, addr), wish(old.Key))
+	b, old := newBackend(t, addr), queuing(newKey(t))
+	held := take(t, newBackend(t, addr), queuing(old.Key))
 	waits(t, b, old)
 	later := next(old)
 	mustHeld(t, b, later)
@@ -148,8 +151,8 @@ func TestUndoBesideALaterOne(t *testing.T) {
 	release(t, held)
 }
 
-// orphan has an attempt on s take a lock, and the answer lost.
-func orphan(t *testing.T, b *Backend, s *session) *driver.Acquisition {
+// unanswered takes a lock on s, as an attempt whose answer was lost.
+func unanswered(t *testing.T, b *Backend, s *session) *driver.Acquisition {
 	t.Helper()
 	a := attempt(newKey(t))
 	_, err := b.write(t.Context(), ops{
@@ -160,45 +163,45 @@ func orphan(t *testing.T, b *Backend, s *session) *driver.Acquisition {
 	return a
 }
 
-// intruder lets others in before the last of n requests.
-type intruder struct {
+// interceptor calls do before the last of n transactions.
+type interceptor struct {
 	http.RoundTripper
 	n  atomic.Int64
 	do func()
 }
 
-func (i *intruder) RoundTrip(r *http.Request) (*http.Response, error) {
+func (i *interceptor) RoundTrip(r *http.Request) (*http.Response, error) {
 	if strings.HasSuffix(r.URL.Path, "/txn") && i.n.Add(-1) == 0 {
 		i.do()
 	}
 	return i.RoundTripper.RoundTrip(r)
 }
 
-// G6: an undo that failed, and that nobody tries again, is tried on behalf of the
-// session, which other holds keep: whichever of its requests it was.
+// G6: an undo fails at one of its requests, and its caller does not try again. The session, which
+// other holds keep alive, repeats the undo.
 func TestUndoThatFailed(t *testing.T) {
 	addr := testserver.Consul(t)
 	for request := range 3 {
-		between := &intruder{}
+		between := &interceptor{}
 		b := newBackend(t, addr, func(c *api.Config) {
 			between.RoundTripper = c.Transport
 			c.HttpClient = &http.Client{Transport: between}
 		})
 		held := take(t, b, attempt(newKey(t))).(*lease)
-		a := orphan(t, b, held.session)
+		a := unanswered(t, b, held.session)
 		ctx, cancel := context.WithCancel(t.Context())
 		between.do = cancel
 		between.n.Store(int64(request + 1))
 		require.ErrorIs(t, b.Undo(ctx, a), context.Canceled)
-		eventually(t, soon, "it is undone", func() bool { return pair(t, addr, a.Key) == nil })
+		eventually(t, soon, "the acquisition is undone", func() bool { return pair(t, addr, a.Key) == nil })
 		require.NoError(t, held.Renew(t.Context(), long))
 		release(t, held)
 		eventually(t, soon, "no undo is pending", func() bool { return !held.session.HasUndo() })
 	}
 }
 
-// The same where a Locker closes while the answers are lost, and another has holds on
-// the Backend that they share.
+// The same if a Locker closes while the answers are lost, and another Locker has holds on
+// the Backend that both share.
 func TestCloseWhileAnswersAreLost(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Consul(t)
@@ -215,29 +218,29 @@ func TestCloseWhileAnswersAreLost(t *testing.T) {
 		_, _, err := one.Acquire(brief, p, key)
 		errs <- err
 	}()
-	eventually(t, soon, "it is taken", func() bool { return pair(t, addr, key) != nil })
-	n.Silence() // no undo arrives
+	eventually(t, soon, "the key is taken", func() bool { return pair(t, addr, key) != nil })
+	n.Silence() // no undo reaches the server
 	cancel()
 	wantIs(t, <-errs, lock.ErrIndeterminate)
 	wantIs(t, one.Close(brief), context.Canceled) // the undo is left to the backend
 	require.NotNil(t, pair(t, addr, key))
 	n.Heal()
-	eventually(t, soon, "it is undone", func() bool { return pair(t, addr, key) == nil })
+	eventually(t, soon, "the acquisition is undone", func() bool { return pair(t, addr, key) == nil })
 	require.NoError(t, lock.Check(ctx))
 	mustRelease(t, held)
 }
 
-// Close does not wait for a server that is asked in vain.
+// Close does not wait for a server that does not answer an undo.
 func TestCloseWhileAnUndoIsPending(t *testing.T) {
 	n, asked := backendtest.NewNetwork(t), make(chan struct{})
-	between := &intruder{do: func() { close(asked) }}
+	between := &interceptor{do: func() { close(asked) }}
 	b := New(newClient(t, n.Addr(testserver.Consul(t)), func(c *api.Config) {
 		between.RoundTripper = c.Transport
 		c.HttpClient = &http.Client{Transport: between}
 	}), noDelay())
 	held := take(t, b, attempt(newKey(t))).(*lease)
-	a := orphan(t, b, held.session)
-	a.MayHaveRun = false // so that it looks first
+	a := unanswered(t, b, held.session)
+	a.MayHaveRun = false // so that the undo reads the key first
 	n.Silence()
 	between.n.Store(1)
 	held.session.AddUndo(a)
@@ -273,12 +276,12 @@ func (e *endsAfter) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// A lock that was taken although it is another's turn is given back also if the caller's context
-// ends in between.
+// An acquire takes a lock although it is another process's turn, and must give it back. It does so even
+// if the caller's context ends in between.
 func TestWaitEndsBeforeALockIsGivenBack(t *testing.T) {
 	addr, a := testserver.Consul(t), attempt(newKey(t))
-	held := take(t, newBackend(t, addr), wish(a.Key))
-	waits(t, newBackend(t, addr), wish(a.Key))
+	held := take(t, newBackend(t, addr), queuing(a.Key))
+	waits(t, newBackend(t, addr), queuing(a.Key))
 	release(t, held)
 	ctx, cancel := context.WithCancel(t.Context())
 	e := &endsAfter{end: cancel}
@@ -293,8 +296,8 @@ func TestWaitEndsBeforeALockIsGivenBack(t *testing.T) {
 	require.Nil(t, pair(t, addr, a.Key))
 }
 
-// before makes a key that is there, unlocked, as api.Lock leaves it.
-func before(t *testing.T, addr string) (key string) {
+// existingKey creates an unlocked key, as api.Lock leaves it after a release.
+func existingKey(t *testing.T, addr string) (key string) {
 	t.Helper()
 	key = newKey(t)
 	_, err := newClient(t, addr).KV().Put(&api.KVPair{Key: key, Flags: lockFlag, Value: []byte("theirs")}, nil)
@@ -302,9 +305,9 @@ func before(t *testing.T, addr string) (key string) {
 	return key
 }
 
-// What another holds is told to be held also if ctx ends before it is known who does.
+// Acquire of a key that is held returns a HeldError even if ctx ends before the client knows who holds it.
 func TestHeldThoughNobodyLooked(t *testing.T) {
-	addr, a, between := testserver.Consul(t), attempt(newKey(t)), &intruder{}
+	addr, a, between := testserver.Consul(t), attempt(newKey(t)), &interceptor{}
 	held := take(t, newBackend(t, addr), attempt(a.Key))
 	ctx, cancel := context.WithCancel(t.Context())
 	between.do = cancel
@@ -312,7 +315,7 @@ func TestHeldThoughNobodyLooked(t *testing.T) {
 		between.RoundTripper = c.Transport
 		c.HttpClient = &http.Client{Transport: between}
 	})
-	between.n.Store(2) // the first tries to take it
+	between.n.Store(2) // the first transaction tries to take the key
 	_, err := b.Acquire(ctx, a)
 	var other *driver.HeldError
 	require.ErrorAs(t, err, &other)

@@ -14,8 +14,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// Processes that wait have their turns in the order of their coming, and the
-// queue goes with the last.
+// Waiting processes get the lock in the order of their arrival. The last one
+// deletes the queue.
 func TestTurns(t *testing.T) {
 	addr := testserver.Consul(t)
 	key := newKey(t)
@@ -39,8 +39,8 @@ func TestTurns(t *testing.T) {
 	eventually(t, soon, "the last has released it", func() bool { return pair(t, addr, key) == nil })
 }
 
-// Nobody passes those that wait; and a process that does not take its turn
-// costs them half a second.
+// Nobody overtakes the waiting processes. A process that does not take its turn
+// delays the others by half a second.
 func TestTurnThatIsNotTaken(t *testing.T) {
 	addr := testserver.Consul(t)
 	b, key := newBackend(t, addr), newKey(t)
@@ -51,14 +51,14 @@ func TestTurnThatIsNotTaken(t *testing.T) {
 	queued(t, addr, key, 1)
 	begin := time.Now()
 	release(t, first)
-	mustHeld(t, b, attempt(key)) // it is the other's turn
+	mustHeld(t, b, attempt(key)) // it is the turn of dead
 	_, held := acquire(t, newLocker(t, addr), ttl(long), key)
 	require.GreaterOrEqual(t, time.Since(begin), turnLimit-50*time.Millisecond)
 	mustRelease(t, held)
 	queued(t, addr, key, 0)
 }
 
-// A place goes with its session.
+// A place in the queue is deleted with its session.
 func TestPlaceGoesWithItsSession(t *testing.T) {
 	addr := testserver.Consul(t)
 	key := newKey(t)
@@ -73,7 +73,7 @@ func TestPlaceGoesWithItsSession(t *testing.T) {
 	release(t, first)
 }
 
-// Who waits goes on without a session, while the server makes none.
+// A call continues to wait without a session while the server creates none.
 func TestWaiterWithoutASession(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Consul(t)
@@ -82,8 +82,8 @@ func TestWaiterWithoutASession(t *testing.T) {
 		sessions.RoundTripper = c.Transport
 		c.HttpClient = &http.Client{Transport: sessions}
 	})
-	a := wish(newKey(t))
-	held := take(t, newBackend(t, addr), wish(a.Key))
+	a := queuing(newKey(t))
+	held := take(t, newBackend(t, addr), queuing(a.Key))
 	mustHeld(t, b, a)
 	sessions.on.Store(true)
 	endSession(t, addr, b.sessions.All()[0].id)
@@ -94,23 +94,23 @@ func TestWaiterWithoutASession(t *testing.T) {
 	release(t, take(t, b, a))
 }
 
-// A waiter that is to watch another key needs no room beside what it has.
+// A waiter that begins to watch another key keeps its watch slot, and needs no second one.
 func TestWatchKeepsItsRoom(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Consul(t)
-	b, a := newBackend(t, addr), wish(newKey(t))
+	b, a := newBackend(t, addr), queuing(newKey(t))
 	for range maxWatches - 1 {
-		b.watchSlots <- struct{}{} // as many others
+		b.watchSlots <- struct{}{} // only one slot is left
 	}
-	held := take(t, newBackend(t, addr), wish(a.Key))
-	mustHeld(t, newBackend(t, addr), wish(a.Key)) // stands before
-	s := waits(t, b, a)                           // for the one before
+	held := take(t, newBackend(t, addr), queuing(a.Key))
+	mustHeld(t, newBackend(t, addr), queuing(a.Key)) // the predecessor in the queue
+	s := waits(t, b, a)                              // watches the predecessor
 	theirs, err := newClient(t, addr).LockKey(a.Key)
 	require.NoError(t, err)
 	release(t, held)
 	_, err = theirs.Lock(nil)
 	require.NoError(t, err)
-	_, err = b.Acquire(t.Context(), a) // now it waits for the lock
+	_, err = b.Acquire(t.Context(), a) // now a watches the lock
 	var others *driver.HeldError
 	require.ErrorAs(t, err, &others)
 	require.True(t, others.Notified)
@@ -124,14 +124,14 @@ func TestWatchKeepsItsRoom(t *testing.T) {
 	require.Len(t, b.watchSlots, maxWatches-1)
 }
 
-// A query for a key that /v1/kv refuses would be one for the whole store. The place of another
-// in its queue may be asked for.
+// /v1/kv refuses a key that begins with %20. A query that covers it would cover the whole store, so the
+// lock is not watched. A predecessor in the queue can be watched.
 func TestNoWatchOfTheWholeStore(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Consul(t)
-	b, a := newBackend(t, addr), wish("%20"+newKey(t))
-	held := take(t, newBackend(t, addr), wish(a.Key))
-	before, first := newBackend(t, addr), wish(a.Key)
+	b, a := newBackend(t, addr), queuing("%20"+newKey(t))
+	held := take(t, newBackend(t, addr), queuing(a.Key))
+	before, first := newBackend(t, addr), queuing(a.Key)
 	mustHeld(t, before, first)
 	require.True(t, isNotified(t, b, a))
 	require.NoError(t, before.Undo(t.Context(), first))
@@ -140,53 +140,53 @@ func TestNoWatchOfTheWholeStore(t *testing.T) {
 	release(t, take(t, b, a))
 }
 
-// A place lasts for as long as its process looks again, though nobody uses the session else.
+// A place lasts as long as its process makes attempts, even if nothing else uses its session.
 func TestPlaceLasts(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Consul(t)
-	b, a := newBackend(t, addr), wish(newKey(t))
+	b, a := newBackend(t, addr), queuing(newKey(t))
 	a.TTL = short
-	held := take(t, newBackend(t, addr), wish(a.Key))
+	held := take(t, newBackend(t, addr), queuing(a.Key))
 	mustHeld(t, b, a)
-	place := sight(t, b, a.Key).queue[0].CreateIndex
+	place := viewOf(t, b, a.Key).queue[0].CreateIndex
 	length := classOf(a.TTL).sessionTTL()
-	a = next(a) // it goes on with the place, which is not on its session
+	a = next(a) // it continues with the place, which belongs to a session of another class
 	a.TTL = 2 * short
-	for begin := time.Now(); time.Since(begin) < length*10/3; time.Sleep(length / 4) { // unused it ends after three of its lengths
+	for begin := time.Now(); time.Since(begin) < length*10/3; time.Sleep(length / 4) { // an unused session ends after three of its lengths
 		mustHeld(t, b, a)
 	}
-	v := sight(t, b, a.Key)
+	v := viewOf(t, b, a.Key)
 	require.Len(t, v.queue, 1)
 	require.Equal(t, place, v.queue[0].CreateIndex)
 	release(t, held)
 	release(t, take(t, b, a))
 }
 
-// A process whose session has ended stands in the queue again by its next one, whatever
-// the lock-delay.
+// A process whose session has ended queues again with its next session, whatever
+// the lock-delay is.
 func TestPlaceUnderLockDelay(t *testing.T) {
 	addr := testserver.Consul(t)
 	holder, key := newBackend(t, addr), newKey(t)
 	first := take(t, holder, attempt(key))
-	b := New(newClient(t, addr), Options{LockDelay: time.Hour}) // Consul makes a minute of it
+	b := New(newClient(t, addr), Options{LockDelay: time.Hour}) // Consul reduces it to a minute
 	defer b.Close()
-	a := wish(key)
+	a := queuing(key)
 	mustHeld(t, b, a)
 	queued(t, addr, key, 1)
 	endSession(t, addr, b.sessions.All()[0].id)
 	queued(t, addr, key, 0)
-	eventually(t, soon, "it has another place", func() bool {
+	eventually(t, soon, "the process has another place", func() bool {
 		mustHeld(t, b, a)
-		return len(sight(t, b, key).queue) == 1
+		return len(viewOf(t, b, key).queue) == 1
 	})
 	release(t, first)
-	mustHeld(t, holder, attempt(key)) // it is the other's turn
+	mustHeld(t, holder, attempt(key)) // it is the turn of a
 	release(t, take(t, b, a))
 	queued(t, addr, key, 0)
 }
 
-// Keys that hold an encoded space or two dots are refused by /v1/kv; their
-// waiters hear of a release all the same.
+// /v1/kv refuses keys that contain an encoded space or two encoded dots. Calls that wait for such keys
+// are still notified of a release.
 func TestWakeUpOfKeysThatAreRefused(t *testing.T) {
 	addr := testserver.Consul(t)
 	for _, name := range []string{":user%20name:x", ":a%2E%2E", ":a%2E%2E/b%20c", "/b%20/c"} {
@@ -194,7 +194,7 @@ func TestWakeUpOfKeysThatAreRefused(t *testing.T) {
 		b := newBackend(t, addr)
 		lease := take(t, b, attempt(key))
 		waiting := newBackend(t, addr)
-		a := wish(key)
+		a := queuing(key)
 		s := waits(t, waiting, a)
 		require.Empty(t, s.C())
 		release(t, lease)
@@ -224,32 +224,32 @@ func TestPace(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		queryUntilDone(ctx, 0, func(*api.QueryOptions) (*api.QueryMeta, bool, error) {
-			t.Error("it asks")
+			t.Error("a query is sent although the context has ended")
 			return nil, true, nil
 		})
 	})
 }
 
-// What each query waits for is what the one before has told: an index that is 0, or goes back,
-// is begun anew.
+// Each query waits for the index that the query before it returned. If that index is lower than
+// before, the next query begins again at 0. If it is 0, the next query waits for 1.
 func TestFollowedIndex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		told, asked := []uint64{10, 10, 9, 0, 7}, []uint64(nil)
+		returned, asked := []uint64{10, 10, 9, 0, 7}, []uint64(nil)
 		queryUntilDone(t.Context(), 5, func(o *api.QueryOptions) (*api.QueryMeta, bool, error) {
 			asked = append(asked, o.WaitIndex)
 			n := len(asked)
-			return &api.QueryMeta{LastIndex: told[n-1]}, n == len(told), nil
+			return &api.QueryMeta{LastIndex: returned[n-1]}, n == len(returned), nil
 		})
 		require.Equal(t, []uint64{5, 10, 10, 0, 1}, asked)
 	})
 }
 
-// One blocking query serves all that wait as one process for a key; and of too many
-// keys, those that come last are looked at once a second.
+// One blocking query serves all calls of a process that wait for one key. If there are too many
+// keys, the last ones are polled once a second.
 func TestOneQueryForAKey(t *testing.T) {
 	addr := testserver.Consul(t)
 	c, config := counting()
-	b, a := newBackend(t, addr, config), wish(newKey(t))
+	b, a := newBackend(t, addr, config), queuing(newKey(t))
 	lease := take(t, newBackend(t, addr), attempt(a.Key))
 	mustHeld(t, b, a)
 	var subscriptions []driver.Subscription
@@ -259,7 +259,7 @@ func TestOneQueryForAKey(t *testing.T) {
 		subscriptions = append(subscriptions, s)
 	}
 	asked := 0
-	eventually(t, soon, "it is watched", func() bool {
+	eventually(t, soon, "the key is watched", func() bool {
 		asked += c.take()["GET kv"]
 		return asked > 0
 	})
@@ -274,11 +274,11 @@ func TestOneQueryForAKey(t *testing.T) {
 		s.Close()
 	}
 	require.Empty(t, b.waiters)
-	eventually(t, soon, "nothing is watched", func() bool { return len(b.watchSlots) == 0 })
+	eventually(t, soon, "no key is watched", func() bool { return len(b.watchSlots) == 0 })
 	holder, many := newBackend(t, addr), []*driver.Acquisition{}
 	for i := range maxWatches + 1 {
-		a = wish(newKey(t))
-		defer release(t, take(t, holder, wish(a.Key)))
+		a = queuing(newKey(t))
+		defer release(t, take(t, holder, queuing(a.Key)))
 		require.Equal(t, i < maxWatches, isNotified(t, b, a))
 		many = append(many, a)
 	}
@@ -286,14 +286,14 @@ func TestOneQueryForAKey(t *testing.T) {
 	require.NoError(t, err)
 	receive(t, s.C())
 	require.NoError(t, b.Undo(t.Context(), many[0]))
-	eventually(t, soon, "the last is watched", func() bool { return isNotified(t, b, a) })
+	eventually(t, soon, "the last key is watched", func() bool { return isNotified(t, b, a) })
 	s.Close()
 	for _, a := range many[1:] {
 		require.NoError(t, b.Undo(t.Context(), a))
 	}
 }
 
-// isNotified has b wait for a, which another holds, and reports whether a will be told.
+// isNotified has b queue a, whose key is held, and reports whether a will be notified.
 func isNotified(t *testing.T, b *Backend, a *driver.Acquisition) bool {
 	t.Helper()
 	_, err := b.Acquire(t.Context(), a)
@@ -302,14 +302,14 @@ func isNotified(t *testing.T, b *Backend, a *driver.Acquisition) bool {
 	return held.Notified
 }
 
-// A release wakes the next in the queue alone, and that it has taken the lock wakes
-// the one behind.
+// A release wakes only the next waiter in the queue. When that waiter has taken the lock, the waiter
+// behind it is woken.
 func TestReleaseWakesOne(t *testing.T) {
 	addr := testserver.Consul(t)
 	key := newKey(t)
-	held := take(t, newBackend(t, addr), wish(key))
+	held := take(t, newBackend(t, addr), queuing(key))
 	one, two, three := newBackend(t, addr), newBackend(t, addr), newBackend(t, addr)
-	a, b, c := wish(key), wish(key), wish(key)
+	a, b, c := queuing(key), queuing(key), queuing(key)
 	first, second, third := waits(t, one, a), waits(t, two, b), waits(t, three, c)
 	release(t, held)
 	receive(t, first.C())
@@ -328,7 +328,8 @@ func TestReleaseWakesOne(t *testing.T) {
 	queued(t, addr, key, 0)
 }
 
-// Whoever finds that a free lock is another's turn is told to look again when that is over.
+// An acquire that finds a free lock while it is another process's turn is told to try again when the
+// turn is over.
 func TestTurnOfAnotherIsLookedAtAgain(t *testing.T) {
 	addr := testserver.Consul(t)
 	b, key := newBackend(t, addr), newKey(t)

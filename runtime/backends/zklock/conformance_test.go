@@ -29,9 +29,11 @@ func conformance(t testing.TB, name string, addrs ...string) backendtest.Harness
 	root := newRoot(t)
 	conn := admin(t, addrs...)
 	return backendtest.Harness{
-		Name:   name,
-		Cannot: map[backendtest.Ability]string{backendtest.Clock: "it tells no time: the record of a lock that is no mutex may stay after a fault, without a holder, until somebody uses its key"},
-		Open:   func(testing.TB) driver.Backend { return New(addrs, Options{Root: root}) },
+		Name: name,
+		Cannot: map[backendtest.Ability]string{
+			backendtest.Clock: "it has no clock: the record of a lock other than a mutex may stay after a fault, without a holder, until somebody uses its key",
+		},
+		Open: func(testing.TB) driver.Backend { return New(addrs, Options{Root: root}) },
 		OpenFaulty: func(t testing.TB) (driver.Backend, backendtest.Faults) {
 			n := backendtest.NewNetwork(t)
 			var through []string

@@ -13,8 +13,8 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// Requests arrive and answers do not: each connection is a sign of life for the server.
-// The holder has lost its lock, and so has the server's session, soon after.
+// Requests arrive but answers are lost, so each new connection tells the server that the session lives.
+// The holder loses its lock by its own deadline, and the server ends the session soon after.
 func TestAnswersAreLost(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
@@ -30,8 +30,8 @@ func TestAnswersAreLost(t *testing.T) {
 	require.ErrorIs(t, finish(), lock.ErrLost)
 }
 
-// A waiter whose session ends while the servers are away begins again when they
-// are back.
+// A waiter's session ends while the servers can't be reached. The waiter queues again when it can
+// reach them.
 func TestWaitsWhileTheServersAreAway(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
@@ -43,22 +43,22 @@ func TestWaitsWhileTheServersAreAway(t *testing.T) {
 	go func() {
 		done <- waiter.Do(context.WithoutCancel(t.Context()), ttl(second), "k", func(context.Context) error { return nil })
 	}()
-	eventually(t, soon, "it was told to wait", func() bool { return refusals(b) == 1 })
+	eventually(t, soon, "the waiter is refused", func() bool { return refusals(b) == 1 })
 	p.Refuse()
 	p.Reset()
-	eventually(t, soon, "its session has ended", func() bool { return len(contenders(t, conn, root+"/k")) == 1 })
+	eventually(t, soon, "the waiter's session has ended", func() bool { return len(contenders(t, conn, root+"/k")) == 1 })
 	select {
 	case err := <-done:
-		t.Fatalf("it waits no longer: %v", err)
+		t.Fatalf("the waiter stopped waiting: %v", err)
 	case <-time.After(5 * second):
 	}
 	p.Accept()
-	eventually(t, soon, "it waits again", func() bool { return len(contenders(t, conn, root+"/k")) == 2 })
+	eventually(t, soon, "the waiter is in the queue again", func() bool { return len(contenders(t, conn, root+"/k")) == 2 })
 	require.NoError(t, leave())
-	require.NoError(t, receive(t, "its turn", done))
+	require.NoError(t, receive(t, "the waiter's turn", done))
 }
 
-// But the lock does not look as if it were held to whoever waits until then.
+// A wait that ends while the servers can't be reached does not report that the lock is held.
 func TestWaitEndsWhileTheServersAreAway(t *testing.T) {
 	t.Parallel()
 	addr := testserver.ZooKeeper(t)
@@ -78,11 +78,11 @@ func TestWaitEndsWhileTheServersAreAway(t *testing.T) {
 				_, _, err := waiter.Acquire(ctx, ttl(10*second), "k")
 				done <- err
 			}()
-			eventually(t, soon, "it was told to wait", func() bool { return refusals(b) == 1 })
+			eventually(t, soon, "the waiter is refused", func() bool { return refusals(b) == 1 })
 			fault(p)
-			time.Sleep(3300 * time.Millisecond) // longer than the last answer counts by which another holds the key
+			time.Sleep(3300 * time.Millisecond) // after that time the last refusal no longer counts
 			cancel()
-			err := receive(t, "its end", done)
+			err := receive(t, "the end of the wait", done)
 			require.NotErrorIs(t, err, lock.ErrNotAcquired)
 			require.True(t, errors.Is(err, lock.ErrUnavailable) || errors.Is(err, lock.ErrIndeterminate), "%v", err)
 			require.NoError(t, leave())
@@ -90,7 +90,7 @@ func TestWaitEndsWhileTheServersAreAway(t *testing.T) {
 	}
 }
 
-// Answers that are slow prove less, but a lease lives on what they prove.
+// Slow answers move the deadline less far, but far enough to keep the lease.
 func TestAnswersAreSlow(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
@@ -104,7 +104,7 @@ func TestAnswersAreSlow(t *testing.T) {
 	require.NoError(t, finish())
 }
 
-// What can't be right is said so by the first call, with the mend.
+// The first call returns an error for addresses that can't be right, and the error says how to correct them.
 func TestChrootInAnAddress(t *testing.T) {
 	for root, want := range map[string]string{"": `"/app/lockgen" as Options.Root`, "/locks": `"/app/locks" as Options.Root`} {
 		l := lockerOn(t, New([]string{"zk1:2181", "zk2:2181/app"}, Options{Root: root}))

@@ -13,9 +13,9 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// A node of a session that has ended here, and not yet at the servers, has the same name as
-// the one that its acquisition asks for on the next session. It is not taken for that one:
-// the lock would end with the old session.
+// A session has ended in the client, but not yet at the servers. The node that an acquisition made in
+// it has the same name as the node that the acquisition requests in the next session. The client must
+// not mistake the old node for the new one: the lock would end with the old session.
 func TestNodeOfAnEndedSession(t *testing.T) {
 	t.Parallel()
 	addr, root, p, c := proxied(t)
@@ -25,7 +25,7 @@ func TestNodeOfAnEndedSession(t *testing.T) {
 	c.held(a)
 	old := nodeOf(c.Backend, a)
 	p.Hole(faultproxy.Requests)
-	old.session.End(driver.ErrLost) // as it does when its deadline has passed
+	old.session.End(driver.ErrLost) // this also happens when its deadline passes
 	receive(t, "the end of its client", old.session.closed)
 	p.Heal()
 	lost := p.Late(faultproxy.Op("create", root+"/k"))
@@ -48,8 +48,8 @@ func TestNodeOfAnEndedSession(t *testing.T) {
 	free(t, other.take(other.attempt("k", long)))
 }
 
-// An acquire that waits for a connection goes on with another session if the servers have
-// ended the one that it has.
+// An acquire waits for a connection, and the servers end its session meanwhile. It continues with
+// another session.
 func TestExpiryBeforeTheRequestIsSent(t *testing.T) {
 	t.Parallel()
 	addr, _, p, c := proxied(t)
@@ -60,7 +60,7 @@ func TestExpiryBeforeTheRequestIsSent(t *testing.T) {
 	up := s.client.Up()
 	p.Refuse()
 	p.Reset()
-	eventually(t, soon, "it is cut off", func() bool { return s.client.Up() != up })
+	eventually(t, soon, "the client is cut off", func() bool { return s.client.Up() != up })
 	takeAway(t, s, addr)
 	got := begin(c, a)
 	p.Accept()
@@ -74,14 +74,14 @@ type answer struct {
 	err error
 }
 
-// begin has c acquire, and returns when that has the turn of the key.
+// begin has c acquire in the background, and returns when the acquire has the turn of its entry.
 func begin(c *peer, a *driver.Acquisition) <-chan answer {
 	got := make(chan answer, 1)
 	go func() {
 		l, err := c.Acquire(context.WithoutCancel(c.t.Context()), a)
 		got <- answer{l, err}
 	}()
-	eventually(c.t, soon, "it has the turn", func() bool {
+	eventually(c.t, soon, "the acquire has the turn", func() bool {
 		ctx, cancel := context.WithTimeout(c.t.Context(), time.Millisecond)
 		defer cancel()
 		_, leave, err := c.enter(ctx, engine.PlaceOf(a))
@@ -93,8 +93,8 @@ func begin(c *peer, a *driver.Acquisition) <-chan answer {
 	return got
 }
 
-// One that may not be renewed waits until its session is sure to last. If that ends instead,
-// it begins again.
+// An acquisition with NoRenewal waits until its session is sure to last for the whole lease. If the
+// session ends instead, the acquisition begins again.
 func TestFixedLeaseWhoseSessionEnds(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
@@ -103,13 +103,13 @@ func TestFixedLeaseWhoseSessionEnds(t *testing.T) {
 	a.NoRenewal = true
 	n := nodeOf(c.Backend, a)
 	free(t, holder)
-	eventually(t, soon, "it is the first", n.knownFirst)
+	eventually(t, soon, "the node is the first", n.knownFirst)
 	p.Hole(faultproxy.Requests)
-	eventually(t, soon, "its session may end too soon", func() bool { return n.session.Left() < long })
+	eventually(t, soon, "the session may end before the lease", func() bool { return n.session.Left() < long })
 	got := begin(c, a)
 	takeAway(t, n.session, addr)
 	n.session.End(driver.ErrLost)
-	p.Heal() // not before: a session that is extended gives the lock to n
+	p.Heal() // not earlier: a session that is extended gives the lock to n
 	p.Reset()
 	is := receive(t, "the lock", got)
 	require.NoError(t, is.err)
@@ -117,7 +117,7 @@ func TestFixedLeaseWhoseSessionEnds(t *testing.T) {
 	free(t, is.l)
 }
 
-// A session that ends between the grant and the lease leaves nothing of it.
+// If the session ends between the grant and the creation of the lease, nothing is left of the acquisition.
 func TestNoLeaseOnAnEndedSession(t *testing.T) {
 	t.Parallel()
 	addr, _, _, c := proxied(t)

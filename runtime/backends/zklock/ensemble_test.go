@@ -13,7 +13,7 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// TestEnsemble has one ensemble, because three more JVMs at a time are enough.
+// TestEnsemble uses one ensemble for all its subtests, because each ensemble runs three more JVMs.
 func TestEnsemble(t *testing.T) {
 	e := testserver.StartEnsemble(t)
 	t.Run("MembersKilled", func(t *testing.T) { membersKilled(t, e) })
@@ -22,8 +22,8 @@ func TestEnsemble(t *testing.T) {
 	t.Run("ElectionsUnderLoad", func(t *testing.T) { electionsUnderLoad(t, e) })
 }
 
-// S67, S68: whichever member goes, the others keep the session: the lock stays
-// held, and tokens rise over the election.
+// S67, S68: whichever member is killed, the others keep the session. The lock stays
+// held, and tokens rise across the election.
 func membersKilled(t *testing.T, e *testserver.Ensemble) {
 	root := newRoot(t)
 	l, other := newLocker(t, root, e.Addrs()...), newLocker(t, root, e.Addrs()...)
@@ -39,8 +39,8 @@ func membersKilled(t *testing.T, e *testserver.Ensemble) {
 		member := gone()
 		member.Kill()
 		time.Sleep(4 * second)
-		require.NoError(t, lock.Check(ctx), "a majority is there")
-		eventually(t, soon, "another is refused", func() bool { // once there is a leader
+		require.NoError(t, lock.Check(ctx), "a majority still runs")
+		eventually(t, soon, "the other Locker is refused", func() bool { // possible once there is a leader
 			err := other.Do(t.Context(), &lock.Policy{TTL: 10 * second, Try: true}, "k", func(context.Context) error { panic("both") })
 			require.Error(t, err)
 			return errors.Is(err, lock.ErrNotAcquired)
@@ -56,12 +56,12 @@ func membersKilled(t *testing.T, e *testserver.Ensemble) {
 	}))
 }
 
-// S33: a member that hangs costs its clients its connection, not their locks.
+// S33: the clients of a member that hangs lose their connections, but not their locks.
 func memberHangs(t *testing.T, e *testserver.Ensemble) {
 	root := newRoot(t)
 	var lockers []*lock.Locker
 	var ctxs []context.Context
-	for range 6 { // over all members
+	for range 6 { // enough to connect to all members
 		l := newLocker(t, root, e.Addrs()...)
 		ctx, finish := enter(t, l, ttl(10*second), string(rune('a'+len(lockers))))
 		defer func() { require.NoError(t, finish()) }()
@@ -79,8 +79,8 @@ func memberHangs(t *testing.T, e *testserver.Ensemble) {
 	}
 }
 
-// S67: without a majority nothing is confirmed: holders hear of it by their own
-// deadline, acquires fail with their contexts, and it all goes on afterwards.
+// S67: without a majority nothing is confirmed. Holders lose their locks by their own
+// deadline, and acquires fail when their contexts end. Afterwards all works again.
 func minority(t *testing.T, e *testserver.Ensemble) {
 	root := newRoot(t)
 	l, other := newLocker(t, root, e.Addrs()...), newLocker(t, root, e.Addrs()...)
@@ -97,15 +97,15 @@ func minority(t *testing.T, e *testserver.Ensemble) {
 	require.True(t, errors.Is(err, lock.ErrUnavailable) || errors.Is(err, lock.ErrIndeterminate), "%v", err)
 	receive(t, "the loss", ctx.Done())
 	require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
-	require.Less(t, time.Since(begin), classOf(4*second, 200*time.Millisecond, 0).timeout+meter.Since(begin), "what was proved before")
-	// A leader of ZooKeeper 3.8.0 that goes on, and that its followers find again
-	// before it misses them, may lead without ever committing anything: what was
-	// under way when it froze gets no acknowledgement, and all else waits behind it.
+	require.Less(t, time.Since(begin), classOf(4*second, 200*time.Millisecond, 0).timeout+meter.Since(begin), "the last proof bounds the lease")
+	// Kill the leader, do not let it continue: its followers may find it again before it notices that
+	// they were gone. A leader of ZooKeeper 3.8.0 may then lead without ever committing anything. The
+	// transaction that was under way when it froze gets no acknowledgement, and all others wait behind it.
 	leader.Kill()
 	follower.Cont()
 	require.ErrorIs(t, finish(), lock.ErrLost)
 	for _, key := range []string{"k", "k2"} {
-		eventually(t, 3*soon, key+" can be had again", func() bool {
+		eventually(t, 3*soon, key+" can be acquired again", func() bool {
 			return other.Do(t.Context(), &lock.Policy{TTL: 4 * second, Wait: second}, key, func(context.Context) error { return nil }) == nil
 		})
 	}
@@ -113,11 +113,11 @@ func minority(t *testing.T, e *testserver.Ensemble) {
 	e.AwaitReady(t.Context())
 }
 
-// Elections under load: sections stay one at a time, tokens rise, nothing is left.
+// Elections under load: critical sections never overlap, tokens rise, and no node is left.
 func electionsUnderLoad(t *testing.T, e *testserver.Ensemble) {
 	root := newRoot(t)
-	var highest uint64 // guarded by the lock under test, as is n
-	n := 0
+	var highest uint64 // guarded by the lock under test
+	n := 0             // guarded by the lock under test
 	end := time.Now().Add(8 * second)
 	var all sync.WaitGroup
 	for range 3 {
@@ -128,7 +128,7 @@ func electionsUnderLoad(t *testing.T, e *testserver.Ensemble) {
 					_ = l.Do(context.Background(), &lock.Policy{TTL: 6 * second, Wait: 5 * second}, "k", func(ctx context.Context) error {
 						token, _ := lock.Token(ctx)
 						if token <= highest {
-							t.Errorf("token %d after %d", token, highest)
+							t.Errorf("token %d after token %d", token, highest)
 						}
 						highest = token
 						n++
@@ -149,5 +149,5 @@ func electionsUnderLoad(t *testing.T, e *testserver.Ensemble) {
 	e.AwaitReady(t.Context())
 	require.Greater(t, n, 10)
 	conn := admin(t, e.Addrs()...)
-	eventually(t, 2*soon, "the line is empty", func() bool { return len(contenders(t, conn, root+"/k")) == 0 })
+	eventually(t, 2*soon, "the queue is empty", func() bool { return len(contenders(t, conn, root+"/k")) == 0 })
 }

@@ -17,8 +17,8 @@ import (
 
 const second = time.Second
 
-// The node is Curator's: where it is, how it is named, what it holds; and the
-// token is that of its creation, whoever was there before.
+// The node has the path, the name and the data that Curator's lock would have. The
+// token comes from the transaction that created it, whoever held the lock before.
 func TestLayout(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
@@ -39,7 +39,7 @@ func TestLayout(t *testing.T) {
 		require.NotZero(t, stat.EphemeralOwner)
 		first, n := l.Tokens()
 		require.EqualValues(t, stat.Czxid, first>>16)
-		require.EqualValues(t, 1<<16, n, "all that there is between two transactions")
+		require.EqualValues(t, 1<<16, n, "the lease has all tokens between two transactions")
 		require.Greater(t, first, highest)
 		highest = first + n - 1
 		free(t, l)
@@ -47,8 +47,8 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// Directories are containers, made once and not for every acquire; they vanish
-// when nobody uses them, and are made again.
+// Directories are containers. They are created once, not for every acquire. The servers delete them
+// when nobody uses them, and then the client creates them again.
 func TestDirectoriesVanish(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
@@ -66,8 +66,8 @@ func TestDirectoriesVanish(t *testing.T) {
 	}
 }
 
-// go-zookeeper's own lock excludes ours on the same path, and the other way
-// round, and a release wakes the other side.
+// go-zookeeper's own lock and ours exclude each other on the same path, and a release of one
+// wakes the other.
 func TestBesideTheClientsOwnLock(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
@@ -92,7 +92,7 @@ func TestBesideTheClientsOwnLock(t *testing.T) {
 		eventually(t, soon, "ours waits", func() bool { return len(contenders(t, conn, root+"/k")) == 2 })
 		released := time.Now()
 		require.NoError(t, theirs.Unlock())
-		require.Less(t, receive(t, "our turn", inside).Sub(released), 800*time.Millisecond+meter.Since(released), "a notice woke us, not the clock")
+		require.Less(t, receive(t, "our turn", inside).Sub(released), 800*time.Millisecond+meter.Since(released), "a notice wakes us, not a poll")
 
 		theirTurn := make(chan error, 1)
 		next := zk.NewLock(conn, root+"/k", zk.WorldACL(zk.PermAll))
@@ -106,7 +106,7 @@ func TestBesideTheClientsOwnLock(t *testing.T) {
 	}
 }
 
-// S73: children that are no contenders are ignored, here and in the next listing.
+// S73: children that do not belong to a lock are ignored, in each listing.
 func TestForeignChildren(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
@@ -119,8 +119,8 @@ func TestForeignChildren(t *testing.T) {
 	free(t, c.take(c.attempt("k", long)))
 }
 
-// S39: what is at a key and is of another kind than was asked for is a conflict that says what
-// it looks like, and stays as it is.
+// S39: if a lock of another kind is at the key, the acquire returns a conflict that names that kind. The
+// other lock stays as it is.
 func TestForeignKindIsNamed(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
@@ -154,7 +154,7 @@ func TestForeignKindIsNamed(t *testing.T) {
 			require.ErrorContains(t, err, ": "+is+" is at the key", "%v at %s", kind, node)
 			require.NoError(t, c.Undo(t.Context(), a))
 		}
-		require.Equal(t, []string{path.Base(at)}, contenders(t, conn, root+"/k"), "it is left, and nothing of ours")
+		require.Equal(t, []string{path.Base(at)}, contenders(t, conn, root+"/k"), "the other node must stay, and no node of ours")
 		require.NoError(t, conn.Delete(at, -1))
 	}
 	later, err := conn.Create(root+"/other", nil, zk.FlagPersistent, zk.WorldACL(zk.PermAll))
@@ -162,12 +162,12 @@ func TestForeignKindIsNamed(t *testing.T) {
 	l := c.take(c.attempt("other", long))
 	at, err := conn.Create(later+"/_c_x-__READ__", nil, zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll))
 	require.NoError(t, err)
-	require.NoError(t, l.Renew(t.Context(), long), "what came later is behind")
+	require.NoError(t, l.Renew(t.Context(), long), "a node that was created later is behind ours")
 	free(t, l)
 	require.NoError(t, conn.Delete(at, -1))
 }
 
-// S39: what is no lock is left as it is.
+// S39: data at the key that is not a lock stays as it is.
 func TestSomethingElseAtTheKey(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
@@ -182,7 +182,7 @@ func TestSomethingElseAtTheKey(t *testing.T) {
 			err := l.Do(t.Context(), p, key, func(context.Context) error { panic("ran") })
 			require.ErrorIs(t, err, lock.ErrConflict)
 			require.ErrorContains(t, err, says)
-			eventually(t, soon, "nothing is left", func() bool { return len(contenders(t, conn, root+"/"+key)) == 0 })
+			eventually(t, soon, "no node is left", func() bool { return len(contenders(t, conn, root+"/"+key)) == 0 })
 		}
 	}
 	data, _, err := conn.Get(root + "/config")
@@ -190,7 +190,7 @@ func TestSomethingElseAtTheKey(t *testing.T) {
 	require.Equal(t, "precious", string(data))
 }
 
-// An acquire and a release of a key that is free are three requests.
+// An acquire and a release of a free key take three requests.
 func TestRequests(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
@@ -199,17 +199,17 @@ func TestRequests(t *testing.T) {
 	do := func(l *lock.Locker) {
 		require.NoError(t, l.Do(t.Context(), &lock.Policy{TTL: 40 * second}, "k", func(context.Context) error { return nil }))
 	}
-	do(l) // its session shows after 5 s that it lives, by requests of its own
+	do(l) // the session sends keep-alives only after 5 s, so they are not counted below
 	for range 5 {
 		p.ResetCounts()
 		do(l)
 		require.Equal(t, map[string]int{"CREATE": 1, "GETCHILDREN": 1, "DELETE": 1}, p.Counts())
-		do(other) // what others do in between makes no difference
+		do(other) // locks of other clients in between make no difference
 	}
 }
 
-// Leases of close lengths share a session, and idle ones cost it two requests in
-// an eighth of their length, however many they are.
+// Leases of similar lengths share a session. While they are held, the session sends two requests in
+// each eighth of their length, however many leases there are.
 func TestManyLeasesOneSession(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.StartZooKeeper(t).Addr(), newRoot(t)
@@ -223,7 +223,7 @@ func TestManyLeasesOneSession(t *testing.T) {
 		leases = append(leases, c.take(c.attempt(string(rune('a'+i%26))+time.Duration(i).String(), length+time.Duration(i%2)*20*time.Millisecond)))
 		ttls = append(ttls, length)
 	}
-	for _, err := range b.RenewAll(t.Context(), leases, ttls) { // the first sets watches
+	for _, err := range b.RenewAll(t.Context(), leases, ttls) { // the first renewal sets watches
 		require.NoError(t, err)
 	}
 	require.Equal(t, 1, p.Links())

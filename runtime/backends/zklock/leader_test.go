@@ -13,8 +13,8 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// S64, S71: the sessions of the leader and of a candidate end. There is one leader all the
-// same, the candidate follows as soon as it resigns, and nothing is left of either.
+// S64, S71: the sessions of the leader and of a candidate end. There is never more than one leader. When
+// the leader resigns, the candidate leads, and nothing is left of either at the servers.
 func TestSessionsOfLeaderAndCandidateEnd(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
@@ -38,7 +38,7 @@ func TestSessionsOfLeaderAndCandidateEnd(t *testing.T) {
 					return context.Cause(term)
 				}
 				err := lock.Check(term)
-				if err != nil { // it was meant for the one that leads
+				if err != nil { // the resignation was meant for the one that leads
 					go func() { resign <- struct{}{} }()
 				}
 				return err
@@ -53,7 +53,7 @@ func TestSessionsOfLeaderAndCandidateEnd(t *testing.T) {
 
 	expire(t, backends[0], addr)
 	expire(t, backends[1], addr)
-	// The lease is the record's, and no session's: the leader leads on, or it was told.
+	// The lease belongs to the record, not to a session: the leader continues, or its context has ended.
 	begun := []context.Context{first}
 	leaders := func() (n int) {
 		begun = append(begun, drained(terms[0], terms[1])...)
@@ -76,7 +76,7 @@ func TestSessionsOfLeaderAndCandidateEnd(t *testing.T) {
 		receive(t, "the next leader", terms[1])
 		resign <- struct{}{}
 		require.NoError(t, receive(t, "the end of the campaign", ended[1]))
-	case err := <-ended[1]: // it led by then
+	case err := <-ended[1]: // the second candidate led by then
 		require.NoError(t, err)
 		receive(t, "the next leader", terms[0])
 		resign <- struct{}{}
@@ -84,13 +84,13 @@ func TestSessionsOfLeaderAndCandidateEnd(t *testing.T) {
 	case <-time.After(soon):
 		t.Fatal("nobody resigns")
 	}
-	// Where an answer was lost the record itself stays a while.
-	eventually(t, soon, "nobody is left", func() bool {
+	// If an answer was lost, the record itself stays for a while.
+	eventually(t, soon, "nobody is left in the record", func() bool {
 		return !inRecord(t, conn, root+"/leader", `"queue":`) && !inRecord(t, conn, root+"/leader", `"in":`)
 	})
 }
 
-// inRecord reports whether the record in the directory of a key has this word.
+// inRecord reports whether a node in dir, the directory of a key, contains word.
 func inRecord(t *testing.T, conn *zk.Conn, dir, word string) bool {
 	t.Helper()
 	catchUp(t, conn, dir)
@@ -102,7 +102,7 @@ func inRecord(t *testing.T, conn *zk.Conn, dir, word string) bool {
 	return false
 }
 
-// drained returns the terms that have begun.
+// drained receives the terms that have begun.
 func drained(all ...chan context.Context) (begun []context.Context) {
 	for _, terms := range all {
 		for len(terms) > 0 {

@@ -16,7 +16,7 @@ func TestNamesOfKeys(t *testing.T) {
 	for key, want := range map[string]string{
 		"seckill:voucher:42":      "seckill:voucher:42",
 		"with space @ é 世界":       "with space @ é 世界",
-		lock.EncodeKey("a:b@c d"): "a%3Ab%40c%20d", // as the generator writes values: untouched
+		lock.EncodeKey("a:b@c d"): "a%3Ab%40c%20d", // values that the generator encoded stay as they are
 		"a/b":                     "a%2Fb",
 		"a%2Fb":                   "a%252Fb",
 		"a%252Fb":                 "a%25252Fb",
@@ -44,7 +44,7 @@ func TestNamesOfKeys(t *testing.T) {
 	require.Equal(t, "/%7Aookeeper", dir)
 }
 
-// decodeName undoes encodeName; it is there to prove that no two keys share a name.
+// decodeName undoes encodeName. That it can do so proves that no two keys have the same name.
 func decodeName(name string) string {
 	var out strings.Builder
 	for i := 0; i < len(name); i++ {
@@ -70,7 +70,7 @@ func FuzzNames(f *testing.F) {
 	})
 }
 
-// A URL with a path that can be no root is an error of every call, and no panic.
+// If the path of a URL can't be a root, every call returns an error, and none panics.
 func TestRootOfAURL(t *testing.T) {
 	for _, url := range []string{"zk://localhost/a/../b", "zk://localhost/./a", "zk://localhost/a//b"} {
 		require.ErrorIs(t, Open(url).Ping(t.Context()), lock.ErrInvalid, url)
@@ -78,7 +78,7 @@ func TestRootOfAURL(t *testing.T) {
 	require.Equal(t, "/a/b", Open("zk://localhost/a/b/").root)
 }
 
-// S73: who is in the line, in which order, also when the numbers have gone round.
+// S73: which nodes are in the queue, and in which order, even after the sequence numbers have wrapped around.
 func TestOrder(t *testing.T) {
 	for name, want := range map[string]int32{
 		"_c_0a1b2c3d-0000-8000-8000-000000000000-lock-0000000017": 17,
@@ -88,7 +88,7 @@ func TestOrder(t *testing.T) {
 		"abc__lock__0000000021":                                   21,
 		"abc__rlock__0000000022":                                  22,
 		"_c_x-lock--2147483648":                                   math.MinInt32,
-		"_c_lock-1-lock-00000002":                                 -1, // too short for a server's
+		"_c_lock-1-lock-00000002":                                 -1, // too short for a server's number
 		"junk":                                                    -1,
 		"lock-":                                                   -1,
 		"lock-000000000x":                                         -1,
@@ -101,11 +101,11 @@ func TestOrder(t *testing.T) {
 			require.Equal(t, want, c.seq, name)
 		}
 	}
-	line := []string{"junk", "lock-2147483646", "lock--2147483647", "lock-2147483647", "lock--2147483648"}
+	queue := []string{"junk", "lock-2147483646", "lock--2147483647", "lock-2147483647", "lock--2147483648"}
 	for range 20 {
-		rand.Shuffle(len(line), func(i, j int) { line[i], line[j] = line[j], line[i] })
+		rand.Shuffle(len(queue), func(i, j int) { queue[i], queue[j] = queue[j], queue[i] })
 		var order []string
-		for _, c := range contendersIn(line) {
+		for _, c := range contendersIn(queue) {
 			order = append(order, c.name)
 		}
 		require.Equal(t, []string{"lock-2147483646", "lock-2147483647", "lock--2147483648", "lock--2147483647"}, order)
@@ -134,8 +134,8 @@ func TestProtectionIsOfTheAcquisition(t *testing.T) {
 	require.NotEqual(t, one, protectedPrefix("0a1b2c3d-0000-4000-8000-000000000000:2"))
 }
 
-// ZooKeeper hashes the whole of what a URL says before the @: a user alone is another identity than
-// one with an empty password.
+// ZooKeeper hashes all that a URL has before the @. So a user without a password is a different
+// identity from the user with an empty password.
 func TestIdentityOfAURL(t *testing.T) {
 	for url, want := range map[string]string{"zk://bob@h": "bob", "zk://bob:@h": "bob:", "zk://bob:p%2Fa@h": "bob:p/a"} {
 		var o Options

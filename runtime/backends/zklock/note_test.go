@@ -11,8 +11,8 @@ import (
 	"github.com/lockgen/lockgen/internal/testserver"
 )
 
-// A note ends with the session of the lock that its process has; it costs no session, and is
-// neither a lock nor in the way of one.
+// A note ends with the session of a lock that its process holds. It needs no session of its own. It
+// is not a lock, and does not block one.
 func TestNoteLivesOnASession(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
@@ -29,13 +29,13 @@ func TestNoteLivesOnASession(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "till 3", text)
 	}
-	require.LessOrEqual(t, len(b.sessions.All()), sessions) // one that introduced us may have ended
+	require.LessOrEqual(t, len(b.sessions.All()), sessions) // a session that asked for the servers' limits may have ended
 	at, err := b.noteNode(name)
 	require.NoError(t, err)
 	require.Equal(t, root+"/%note/process/6c1a5ad2-7f0b-8c57-9e0e-6a3a0a9d2f11", at)
 	_, stat, err := conn.Get(at)
 	require.NoError(t, err)
-	require.NotZero(t, stat.EphemeralOwner, "it ends with the session")
+	require.NotZero(t, stat.EphemeralOwner, "the note must end with the session")
 
 	require.NoError(t, b.PutNote(t.Context(), "wait/k", "x", second))
 	named := []string{notesName}
@@ -51,7 +51,7 @@ func TestNoteLivesOnASession(t *testing.T) {
 	free(t, l)
 }
 
-// A note for days outlives its process.
+// A note with a ttl of days does not end with its process.
 func TestNoteForDays(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
@@ -67,12 +67,12 @@ func TestNoteForDays(t *testing.T) {
 	require.Zero(t, stat.EphemeralOwner)
 }
 
-// Two processes put the same note at once: one of them is told that it has not.
+// Two processes create the same note at once. One of them gets an error.
 func TestNotesAtOnce(t *testing.T) {
 	t.Parallel()
 	addr, _, p, c := proxied(t)
 	conn, name := admin(t, addr), "order/a > b"
-	require.NoError(t, c.PutNote(t.Context(), name, "first", 2*sessionNote)) // the directories stand
+	require.NoError(t, c.PutNote(t.Context(), name, "first", 2*sessionNote)) // creates the directories
 	at, err := c.noteNode(name)
 	require.NoError(t, err)
 	put := make(chan error, 1)

@@ -18,7 +18,7 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// A try whose create has no answer, while no server can be reached, ends by itself.
+// A try gets no answer to its create, and then no server can be reached. The try ends by itself.
 func TestTryInAnOutage(t *testing.T) {
 	t.Parallel()
 	_, root, p, c := proxied(t)
@@ -34,13 +34,13 @@ func TestTryInAnOutage(t *testing.T) {
 	case err := <-got:
 		require.ErrorIs(t, err, lock.ErrIndeterminate)
 	case <-time.After(3 * reconnectWait):
-		t.Error("it did not")
+		t.Error("the try did not end")
 	}
 	p.Accept()
 }
 
-// Servers that accept connections and say nothing hold none of many callers up for longer
-// than one of them, and a caller's end cuts no question that others share.
+// If the servers accept connections but do not answer, many callers wait no longer than one caller
+// would. The end of one caller's context does not cancel a request that other callers share.
 func TestSilentServersWhenManyBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := backendWith(t, Options{Dialer: func(string, string, time.Duration) (net.Conn, error) {
@@ -62,12 +62,12 @@ func TestSilentServersWhenManyBegin(t *testing.T) {
 			})
 		}
 		all.Wait()
-		require.Less(t, time.Since(begin), 6*second, "they waited for each other")
+		require.Less(t, time.Since(begin), 6*second, "the callers waited one after the other")
 	})
 }
 
-// authenticating returns a Backend that is to log in, while the server's answer to
-// that is held back, and what came of an acquire that waits for it.
+// authenticating returns a Backend whose login is under way, while the proxy holds the login
+// request back. The result of an acquire that waits for the login is sent to acquired.
 func authenticating(t *testing.T) (b *Backend, login *faultproxy.Held, acquired <-chan error) {
 	p := faultproxy.NewZooKeeper(t, testserver.ZooKeeper(t))
 	b = New([]string{p.Addr()}, Options{Root: newRoot(t), Auth: []Auth{{Scheme: "digest", Auth: []byte("user:secret")}}})
@@ -94,7 +94,7 @@ func TestCloseBesideTheLogin(t *testing.T) {
 	require.NoError(t, receive(t, "the close", done))
 }
 
-// Close does not wait for a server that says nothing to the credentials.
+// Close does not wait for a server that does not answer the login.
 func TestCloseWithoutAnAnswerToTheLogin(t *testing.T) {
 	t.Parallel()
 	b, _, acquired := authenticating(t)
@@ -104,7 +104,7 @@ func TestCloseWithoutAnAnswerToTheLogin(t *testing.T) {
 	require.Less(t, time.Since(begin), 2*second+meter.Since(begin))
 }
 
-// answering calls answered when the server has said something.
+// answering calls answered when the server has sent something.
 type answering struct {
 	net.Conn
 	answered func()
@@ -117,8 +117,8 @@ func (a answering) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// The servers' shortest timeout is raised, one server after the other: a session has
-// a longer one than it asked for, which says nothing of the longest.
+// The servers' shortest timeout is raised, one server after the other. A session then gets a longer
+// timeout than it requested. That says nothing about the servers' longest timeout.
 func TestShortestTimeoutIsRaised(t *testing.T) {
 	t.Parallel()
 	low, high := testserver.StartZooKeeper(t), testserver.StartZooKeeper(t, "minSessionTimeout=6000", "maxSessionTimeout=60000")

@@ -10,7 +10,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// G2: only what the leader has acknowledged counts, from before it was sent.
+// G2: only a request that the leader has acknowledged moves the deadline, which counts from before it was sent.
 func TestProof(t *testing.T) {
 	t.Parallel()
 	_, _, p, c := proxied(t)
@@ -21,15 +21,15 @@ func TestProof(t *testing.T) {
 	was, before := s.Deadline(), driver.Now().Add(s.class.timeout)
 	s.Ask()
 	time.Sleep(2 * s.class.period)
-	require.Equal(t, was, s.Deadline(), "a server answers a read by itself")
+	require.Equal(t, was, s.Deadline(), "a read proves nothing, because a server answers it without the leader")
 	require.NoError(t, late.Deliver(t.Context()))
-	eventually(t, soon, "it is proved", func() bool { return s.Deadline() != was })
+	eventually(t, soon, "the deadline moves forward", func() bool { return s.Deadline() != was })
 	require.True(t, was.Before(s.Deadline()))
-	require.True(t, s.Deadline().Before(before.Add(-s.class.tick)), "from before the read was sent, a tick before the write")
+	require.True(t, s.Deadline().Before(before.Add(-s.class.tick)), "it counts from before the read, a tick before the write")
 }
 
-// Lengths that are close share a session, and each has its whole length ahead
-// when the proof is as old as it may be.
+// Leases of similar lengths share a session. Each lease has its whole length left
+// even when the last proof is as old as it may be.
 func TestSpans(t *testing.T) {
 	const tick, most = 2 * time.Second, 40 * time.Second
 	lengths := map[time.Duration]bool{}

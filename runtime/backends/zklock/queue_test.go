@@ -20,7 +20,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// waiter is one in the queue, with its Locker's subscription.
+// waiter is a waiting acquisition in the queue, with the subscription of its Locker.
 type waiter struct {
 	*peer
 	a      *driver.Acquisition
@@ -49,13 +49,13 @@ func nodeOf(b *Backend, a *driver.Acquisition) *node {
 	return e.node
 }
 
-// turn has w take the lock when it is told. It may be told of another before.
+// turn has w take the lock when it gets a notice. It may get notices of other changes before.
 func (w *waiter) turn() driver.Lease {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), soon)
 	defer cancel()
 	for {
-		receive(w.t, "the call", w.called.C())
+		receive(w.t, "the notice", w.called.C())
 		l, err := w.Acquire(ctx, w.a)
 		var held *driver.HeldError
 		if !errors.As(err, &held) {
@@ -65,15 +65,15 @@ func (w *waiter) turn() driver.Lease {
 	}
 }
 
-// looks has w look again when it is told, in vain.
+// looks has w try again when it gets a notice. The attempt is refused.
 func (w *waiter) looks() {
 	w.t.Helper()
-	receive(w.t, "the call", w.called.C())
+	receive(w.t, "the notice", w.called.C())
 	w.held(w.a)
 }
 
-// aheadOf has n wait at k, one after the other, the first of whom has it. None of
-// them shares a session.
+// aheadOf has n clients acquire k, one after the other. The first gets the lock, and the others wait.
+// Each of them has a session of its own.
 func aheadOf(t *testing.T, root, addr string, n int) (holder driver.Lease, waiters []*waiter) {
 	t.Helper()
 	first := newClient(t, newBackend(t, root, addr))
@@ -84,23 +84,23 @@ func aheadOf(t *testing.T, root, addr string, n int) (holder driver.Lease, waite
 	return holder, waiters
 }
 
-// reconnect has s go on over another connection.
+// reconnect has s continue over another connection.
 func reconnect(t *testing.T, s *session, p *faultproxy.Proxy) {
 	t.Helper()
 	lost := s.client.Up()
 	p.Heal()
 	p.Reset()
 	eventually(t, soon, "another connection", func() bool { return s.client.Up() != lost })
-	receive(t, "it", s.client.Up())
+	receive(t, "the connection's handshake", s.client.Up())
 }
 
-// Nodes that may not be read are not watched; they are before it all the same.
+// Nodes that the client may not read are not watched, but they are still ahead in the queue.
 func TestUnreadableAhead(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
 	conn, dir := admin(t, addr), root+"/k"
 	first := newClient(t, newBackend(t, root, addr))
-	held := first.take(first.attempt("k", long)) // so that the directory stands
+	held := first.take(first.attempt("k", long)) // creates the directory
 	node := func(acl []zk.ACL) string {
 		at, err := conn.CreateProtectedEphemeralSequential(dir+"/lock-", nil, acl)
 		require.NoError(t, err)
@@ -121,7 +121,7 @@ func TestUnreadableAhead(t *testing.T) {
 	free(t, last.take(last.a))
 }
 
-// A try watches nothing.
+// A try sets no watch.
 func TestTryWatchesNothing(t *testing.T) {
 	t.Parallel()
 	addr, root, p, c := proxied(t)
@@ -137,8 +137,8 @@ func TestTryWatchesNothing(t *testing.T) {
 	}
 }
 
-// Who joins behind others asks who is left when the one before it has gone, and needs no
-// question once it is known to be the next.
+// A waiter behind several others lists the children again when the node before it has gone. Once it is
+// known to be the next, it needs no request.
 func TestLaterInTheQueue(t *testing.T) {
 	t.Parallel()
 	for n := 2; n <= 4; n++ {
@@ -149,7 +149,7 @@ func TestLaterInTheQueue(t *testing.T) {
 			last := newWaiter(t, c.Backend)
 			session := nodeOf(c.Backend, last.a).session
 			next := others[len(others)-1]
-			require.NoError(t, next.Undo(t.Context(), next.a)) // those before it are fewer
+			require.NoError(t, next.Undo(t.Context(), next.a)) // now fewer nodes are ahead
 			last.looks()
 			for _, other := range others[:len(others)-1] {
 				require.Empty(t, last.called.C())
@@ -171,8 +171,8 @@ func TestLaterInTheQueue(t *testing.T) {
 	}
 }
 
-// Those in the middle of the line who give up make nobody the first but the next
-// one, in whatever order they go.
+// Waiters in the middle of the queue give up, in any order. The last waiter does not become the first
+// before the holder releases.
 func TestMiddleOfTheLineGivesUp(t *testing.T) {
 	t.Parallel()
 	for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 2, 0}, {1, 0, 2}} {
@@ -198,7 +198,7 @@ func TestMiddleOfTheLineGivesUp(t *testing.T) {
 	}
 }
 
-// watchedBelow returns the nodes below dir whose end b waits for.
+// watchedBelow returns the nodes below dir that b watches.
 func watchedBelow(b *Backend, dir string) (names []string) {
 	for _, s := range sessionsOf(b) {
 		for _, path := range s.client.Watched() {
@@ -210,7 +210,7 @@ func watchedBelow(b *Backend, dir string) (names []string) {
 	return names
 }
 
-// nextInQueue has a second client, over p, wait for what the first one holds.
+// nextInQueue has a first client hold k, and a second client, through p, wait for it.
 func nextInQueue(t *testing.T, root, addr string, p *faultproxy.Proxy) (holder driver.Lease, c *peer, a *driver.Acquisition) {
 	t.Helper()
 	first := newClient(t, newBackend(t, root, addr))
@@ -222,8 +222,8 @@ func nextInQueue(t *testing.T, root, addr string, p *faultproxy.Proxy) (holder d
 	return holder, c, a
 }
 
-// The next in line has the lock without a question to the server: none could
-// reach it here.
+// The next waiter gets the lock without a request to the server: in this test no request can
+// reach the server.
 func TestNextInLineAsksNothing(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
@@ -234,7 +234,7 @@ func TestNextInLineAsksNothing(t *testing.T) {
 	defer called.Close()
 	p.Hole(faultproxy.Requests)
 	free(t, holder)
-	receive(t, "the call", called.C())
+	receive(t, "the notice", called.C())
 	l := c.take(a)
 	require.Greater(t, first(l), first(holder))
 	reconnect(t, l.(*lease).node.session, p)
@@ -242,7 +242,7 @@ func TestNextInLineAsksNothing(t *testing.T) {
 	free(t, l)
 }
 
-// Its own node's end is noticed, while it waits and once it has the lock.
+// A client notices that its own node was deleted, both while it waits and when it has the lock.
 func TestNextInLineIsDeleted(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
@@ -250,10 +250,10 @@ func TestNextInLineIsDeleted(t *testing.T) {
 	holder, c, a := nextInQueue(t, root, addr, p)
 	own := nodeOf(c.Backend, a).path
 	require.NoError(t, conn.Delete(own, -1))
-	eventually(t, soon, "it is told", func() bool { return len(watchedBelow(c.Backend, root+"/k")) == 1 })
+	eventually(t, soon, "the client has the notice", func() bool { return len(watchedBelow(c.Backend, root+"/k")) == 1 })
 	free(t, holder)
 	var l driver.Lease
-	eventually(t, soon, "it stands anew", func() (taken bool) {
+	eventually(t, soon, "an attempt with a new node succeeds", func() (taken bool) {
 		var err error
 		l, err = c.Acquire(t.Context(), a)
 		return err == nil
@@ -267,7 +267,7 @@ func TestNextInLineIsDeleted(t *testing.T) {
 	defer called.Close()
 	other.held(next)
 	free(t, l)
-	receive(t, "the call", called.C())
+	receive(t, "the notice", called.C())
 	l = other.take(next)
 	told := make(chan struct{}, 1)
 	l.(driver.LossNotifier).NotifyLoss(func() { told <- struct{}{} })
@@ -276,7 +276,7 @@ func TestNextInLineIsDeleted(t *testing.T) {
 	require.ErrorIs(t, l.Release(t.Context(), first(l)), lock.ErrLost)
 }
 
-// A release that deletes the node is no loss.
+// The notice that a release deleted the node is not reported as a loss.
 func TestReleaseOfAWatchedNode(t *testing.T) {
 	t.Parallel()
 	b := newBackend(t, newRoot(t), testserver.ZooKeeper(t))
@@ -286,11 +286,11 @@ func TestReleaseOfAWatchedNode(t *testing.T) {
 	var told atomic.Bool
 	l.(driver.LossNotifier).NotifyLoss(func() { told.Store(true) })
 	free(t, l)
-	require.NoError(t, b.Close()) // waits for what tells
+	require.NoError(t, b.Close()) // waits for the goroutines that notify
 	require.False(t, told.Load())
 }
 
-// One that is written to, as Curator's Revoker does, has not gone.
+// A write to the holder's node, as Curator's Revoker makes it, does not end the lock.
 func TestHolderIsWrittenTo(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
@@ -306,12 +306,12 @@ func TestHolderIsWrittenTo(t *testing.T) {
 		c.held(a)
 	}
 	free(t, holder)
-	receive(t, "the call", called.C())
+	receive(t, "the notice", called.C())
 	free(t, c.take(a))
 }
 
-// What happened while there was no connection is asked for: the server tells of
-// it in no order.
+// After a reconnection the client asks for the changes that it missed, because the server notifies of
+// them in any order.
 func TestNextInLineWasAway(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
@@ -321,10 +321,10 @@ func TestNextInLineWasAway(t *testing.T) {
 	up := n.session.client.Up()
 	p.Refuse()
 	p.Reset()
-	eventually(t, soon, "it is cut off", func() bool { return n.session.client.Up() != up })
+	eventually(t, soon, "the client is cut off", func() bool { return n.session.client.Up() != up })
 	free(t, holder)
 	p.Accept()
-	eventually(t, soon, "it hears of the cut", func() bool { return n.predecessorWatch.Is(client.Changed) })
+	eventually(t, soon, "the watch has ended with its connection", func() bool { return n.predecessorWatch.Is(client.Changed) })
 	require.False(t, n.knownFirst())
 	require.NoError(t, conn.Delete(n.path, -1))
 	begin := time.Now()
@@ -334,7 +334,7 @@ func TestNextInLineWasAway(t *testing.T) {
 	free(t, l)
 }
 
-// Who looks again over another connection has its own node watched over that too.
+// A client that sets the watch on its predecessor again, over a new connection, also watches its own node again.
 func TestNextInLineLooksAgainElsewhere(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
@@ -351,24 +351,24 @@ func TestNextInLineLooksAgainElsewhere(t *testing.T) {
 	c.held(a)
 	require.True(t, n.ownWatch.Load().Is(client.Standing))
 	free(t, holder)
-	receive(t, "the call", called.C())
+	receive(t, "the notice", called.C())
 	require.True(t, n.knownFirst())
 	free(t, c.take(a))
 }
 
-// The listing is under way before the node's creation is answered.
+// The client sends the listing of the children before it has the answer to the node's creation.
 func TestListingBehindTheCreation(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
 	p := faultproxy.NewZooKeeper(t, addr)
 	c := newClient(t, newBackend(t, root, p.Addr()))
-	free(t, c.take(c.attempt("k", long))) // the directory stands
+	free(t, c.take(c.attempt("k", long))) // creates the directory
 	p.ResetCounts()
 	p.Delay(faultproxy.Replies, 2*time.Second)
 	a := c.attempt("k", long)
 	taken := make(chan driver.Lease, 1)
 	go func() { taken <- c.take(a) }()
-	eventually(t, soon, "it is asked", func() bool { return p.Count("GETCHILDREN") > 0 })
+	eventually(t, soon, "the listing is sent", func() bool { return p.Count("GETCHILDREN") > 0 })
 	require.Empty(t, taken)
 	p.Heal()
 	free(t, receive(t, "the lock", taken))

@@ -18,14 +18,14 @@ import (
 
 func TestNamesOfRecords(t *testing.T) {
 	const name = recordPrefix + "00-"
-	require.Equal(t, recordType, contenderOf(name+"0000000001").nodeType, "it is no mutex's")
+	require.Equal(t, recordType, contenderOf(name+"0000000001").nodeType, "a record is not a mutex")
 	for _, other := range []string{"x", recordPrefix, recordPrefix + "0000000001", protectedPrefix("id") + "0000000001"} {
 		at, _ := recordIn("/d", []string{other})
 		require.Empty(t, at, other)
 	}
 	mutex := protectedPrefix("id")
 	at, _ := recordIn("/d", []string{"f-0000000001-0", mutex + "0000000001", name + "2147483649", name + "-2147483648", recordPrefix + "ff-2147483647"})
-	require.Equal(t, "/d/"+recordPrefix+"ff-2147483647", at, "the numbers have gone round")
+	require.Equal(t, "/d/"+recordPrefix+"ff-2147483647", at, "the sequence numbers have wrapped around")
 	for is, children := range map[string][]string{
 		"a mutex": {mutex + "0000000001", name + "0000000002"},
 		"":        {mutex + "0000000003", name + "0000000002", "x"},
@@ -37,7 +37,7 @@ func TestNamesOfRecords(t *testing.T) {
 	require.Equal(t, "a mutex", obstacle(nil, ahead))
 }
 
-// engineOf returns the records of a Backend, and a session for them.
+// engineOf returns the store for the records of a Backend, and a session for them.
 func engineOf(t *testing.T, b *Backend) (*store, *session) {
 	rs := &store{b}
 	s, err := b.session(t.Context(), recordsTTL)
@@ -59,7 +59,7 @@ func swap(t *testing.T, rs *store, w record.Write) record.Answer {
 	return a
 }
 
-// A write names what it has seen: one that comes back by its content is another all the same.
+// A write names the record that it has seen. A later record with the same content is a different record.
 func TestRecordsAreNotRevived(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
@@ -75,20 +75,20 @@ func TestRecordsAreNotRevived(t *testing.T) {
 	require.Equal(t, node.Czxid, first.czxid)
 
 	require.True(t, swap(t, other, record.Write{Seen: record.Version(valueA)}).Done)
-	require.True(t, swap(t, other, record.Write{}).Done, "nothing is to be deleted")
+	require.True(t, swap(t, other, record.Write{}).Done, "there is nothing to delete")
 	again := swap(t, other, record.Write{Value: valueA})
 	require.True(t, again.Done)
 	second := again.Place.(recordPlace)
 	require.NotEqual(t, first.path, second.path)
 	a = swap(t, rs, record.Write{Seen: record.Version(valueA), Place: first, Value: valueB})
-	require.False(t, a.Done, "the place it has seen is gone")
+	require.False(t, a.Done, "the place that the write has seen is gone")
 	require.Equal(t, record.ResolveRevision(valueA, uint64(second.czxid)), a.Value)
 	require.True(t, swap(t, rs, record.Write{Seen: record.Version(valueA), Place: a.Place, Value: valueB}).Done)
 	require.False(t, swap(t, other, record.Write{Seen: record.Version(valueA), Place: second}).Done)
 	require.True(t, swap(t, other, record.Write{Seen: record.Version(valueB)}).Done)
 }
 
-// Two never create a record each, and of what was made without an answer nothing is left.
+// Two processes never have a record each, and no node is left of a creation that had no answer.
 func TestOneRecord(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
@@ -101,20 +101,20 @@ func TestOneRecord(t *testing.T) {
 	first := create(valueA)
 	require.True(t, first.Done)
 	a := create(valueB)
-	require.False(t, a.Done, "another is before it")
+	require.False(t, a.Done, "another record is before it")
 	require.Equal(t, record.Version(valueA), record.Version(a.Value))
 	require.Len(t, contenders(t, conn, root+"/k"), 1)
 
 	at := root + "/k/" + recordPrefix + record.Version(valueB) + "-"
 	_, err := conn.Create(at, []byte(valueB), zk.FlagSequence, zk.WorldACL(zk.PermAll))
 	require.NoError(t, err)
-	a = swap(t, rs, record.Write{Value: valueB, Takes: true}) // by which that was made
+	a = swap(t, rs, record.Write{Value: valueB, Takes: true}) // the write that created that node
 	require.False(t, a.Done)
 	require.Equal(t, record.Version(valueA), record.Version(a.Value))
 	require.Len(t, contenders(t, conn, root+"/k"), 1)
 }
 
-// The lower one stands where a mutex and another kind are begun at once.
+// If a mutex and a lock of another kind are created at once, the lower node stays.
 func TestRecordBehindMutex(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
@@ -127,13 +127,13 @@ func TestRecordBehindMutex(t *testing.T) {
 	var a record.Answer
 	require.ErrorIs(t, rs.create(t.Context(), s, root+"/k", w, &a), lock.ErrConflict)
 	require.False(t, a.MayHaveRun)
-	require.Len(t, contenders(t, conn, root+"/k"), 1, "the mutex's")
+	require.Len(t, contenders(t, conn, root+"/k"), 1, "only the mutex's node must be left")
 	free(t, l)
 
 	require.True(t, swap(t, rs, w).Done)
 	_, err := c.Acquire(t.Context(), c.attempt("k", long))
 	require.ErrorIs(t, err, lock.ErrConflict)
-	require.Len(t, contenders(t, conn, root+"/k"), 1, "the record")
+	require.Len(t, contenders(t, conn, root+"/k"), 1, "only the record must be left")
 
 	at := path.Join(root, "k", protectedPrefix("other"))
 	later, err := conn.Create(at, nil, zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll))
@@ -144,7 +144,7 @@ func TestRecordBehindMutex(t *testing.T) {
 	require.NoError(t, conn.Delete(later, -1))
 }
 
-// A write whose answers are lost is done once.
+// A write whose answer is lost is applied once.
 func TestLostReplyToRecord(t *testing.T) {
 	t.Parallel()
 	addr, root, p, c := proxied(t)
@@ -160,7 +160,7 @@ func TestLostReplyToRecord(t *testing.T) {
 		}
 		lost := p.Swallow(1, faultproxy.Op(op))
 		l := c.take(a)
-		receive(t, "the loss", lost)
+		receive(t, "the lost answer", lost)
 		require.True(t, a.MayHaveRun)
 		require.Len(t, contenders(t, conn, root+"/k"), 1)
 		free(t, l)

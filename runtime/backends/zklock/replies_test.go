@@ -15,7 +15,7 @@ import (
 
 const long = 8 * time.Second
 
-// proxied returns a client through a proxy, with a session that stands.
+// proxied returns a client that is connected through a proxy and has a session.
 func proxied(t *testing.T) (addr, root string, p *faultproxy.Proxy, c *peer) {
 	addr, root = testserver.ZooKeeper(t), newRoot(t)
 	p = faultproxy.NewZooKeeper(t, addr)
@@ -24,8 +24,8 @@ func proxied(t *testing.T) (addr, root string, p *faultproxy.Proxy, c *peer) {
 	return addr, root, p, c
 }
 
-// S12, S72: the node of a create whose reply was lost is found again by its
-// protection id: one node, one lease.
+// S12, S72: the reply to a create is lost. The client finds the node again by its
+// protection ID, so there is one node and one lease.
 func TestLostReplyToCreate(t *testing.T) {
 	t.Parallel()
 	addr, root, p, c := proxied(t)
@@ -54,7 +54,7 @@ func TestLostReplyToCreate(t *testing.T) {
 	}
 }
 
-// S65, F10: a lost reply to the listing leaves no orphan that all others wait for.
+// S65, F10: a lost reply to the listing leaves no orphaned node for which all others would wait.
 func TestLostReplyToChildren(t *testing.T) {
 	t.Parallel()
 	addr, root, p, c := proxied(t)
@@ -66,7 +66,7 @@ func TestLostReplyToChildren(t *testing.T) {
 	free(t, other.take(other.attempt("k", long)))
 }
 
-// S17: a release whose reply was lost has released; called again it says so.
+// S17: a release whose reply was lost has freed the key. A second call of Release succeeds.
 func TestLostReplyToDelete(t *testing.T) {
 	t.Parallel()
 	addr, root, p, c := proxied(t)
@@ -84,13 +84,13 @@ func TestLostReplyToDelete(t *testing.T) {
 	free(t, next)
 }
 
-// S15, S24: an acquire that was given up while its create was held up is undone,
-// however late that arrives.
+// S15, S24: an acquire that was given up while its create was held back is undone,
+// however late the create arrives.
 func TestUndoBeforeTheCreate(t *testing.T) {
 	t.Parallel()
 	addr, root, p, c := proxied(t)
 	conn, other := admin(t, addr), newClient(t, newBackend(t, root, addr))
-	free(t, other.take(other.attempt("k", long))) // the directory is there
+	free(t, other.take(other.attempt("k", long))) // creates the directory
 	for _, a := range []*driver.Acquisition{c.attempt("k", long), c.waiting("k", long)} {
 		late := p.Late(faultproxy.Op("create", root+"/k"))
 		ctx, cancel := context.WithCancel(t.Context())
@@ -105,7 +105,7 @@ func TestUndoBeforeTheCreate(t *testing.T) {
 		require.ErrorIs(t, receive(t, "an answer", acquired), lock.ErrIndeterminate)
 		require.Less(t, time.Since(begin), 100*time.Millisecond+meter.Since(begin))
 		ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
-		require.Error(t, c.Undo(ctx, a), "nobody can know yet")
+		require.Error(t, c.Undo(ctx, a), "the client can't know yet whether the node will be created")
 		cancel()
 		undone := make(chan error, 1)
 		go func() { undone <- c.Undo(context.WithoutCancel(t.Context()), a) }()
@@ -116,16 +116,16 @@ func TestUndoBeforeTheCreate(t *testing.T) {
 	}
 }
 
-// The same where the connection has ended as well, with the create still on its
-// way: the session comes back over another connection and finds the node, or
-// that it can't be made any more.
+// The same if the connection ends too while the create is under way. The session
+// continues over another connection. It finds the node, or finds that the node can't be created
+// any more.
 func TestUndoOverAnotherConnection(t *testing.T) {
 	t.Parallel()
 	addr, root, p, c := proxied(t)
 	conn, other := admin(t, addr), newClient(t, newBackend(t, root, addr))
 	free(t, other.take(other.attempt("k", long)))
 	for range 5 {
-		free(t, c.take(c.attempt("warm", long))) // there is a connection
+		free(t, c.take(c.attempt("warm", long))) // connects
 		a := c.attempt("k", long)
 		lost := p.Swallow(1, faultproxy.Op("create", root+"/k"))
 		p.Swallow(2, faultproxy.Op("delete", c.probePath))
@@ -134,7 +134,7 @@ func TestUndoOverAnotherConnection(t *testing.T) {
 		require.ErrorIs(t, err, lock.ErrIndeterminate)
 		p.Heal()
 		ctx, cancel := context.WithTimeout(t.Context(), soon)
-		// The connection may end just before this is sent. A Locker asks again, too.
+		// The connection may end just before the undo is sent. A Locker also calls Undo again.
 		for err := c.Undo(ctx, a); err != nil; err = c.Undo(ctx, a) {
 			require.NoError(t, ctx.Err(), "the last attempt: %v", err)
 		}
@@ -144,7 +144,7 @@ func TestUndoOverAnotherConnection(t *testing.T) {
 	}
 }
 
-// Two acquisitions of one Locker, one being undone, never both own.
+// Two acquisitions of one Locker, of which one is being undone, never both hold the key.
 func TestUndoUnderWayBesideTheNext(t *testing.T) {
 	t.Parallel()
 	addr, root, p, c := proxied(t)
@@ -155,23 +155,23 @@ func TestUndoUnderWayBesideTheNext(t *testing.T) {
 	_, err := c.Acquire(until(t, lost), old)
 	require.Error(t, err)
 	p.Heal()
-	// The old one's node is first, and nobody's: the next one waits for its end.
+	// The old acquisition's node is first, and nobody uses it. The next acquisition waits until it is deleted.
 	undone := make(chan error, 1)
 	go func() { undone <- c.Undo(context.WithoutCancel(t.Context()), old) }()
 	var l driver.Lease
 	next := c.waiting("k", long)
-	eventually(t, soon, "the next one's turn", func() bool {
+	eventually(t, soon, "the next acquisition's turn", func() bool {
 		l, err = c.Acquire(t.Context(), next)
 		return err == nil
 	})
 	require.NoError(t, receive(t, "the undo", undone))
-	require.NoError(t, c.Undo(t.Context(), old), "again: it frees no other")
+	require.NoError(t, c.Undo(t.Context(), old), "a second undo must not free another acquisition")
 	other.held(other.attempt("k", long))
 	free(t, l)
 	free(t, other.take(other.attempt("k", long)))
 }
 
-// S19, S74: a release that fails goes on by itself, and the node is gone soon
+// S19, S74: a release that fails is repeated in the background, and the node is gone soon
 // after the servers answer again.
 func TestReleaseWithoutAConnection(t *testing.T) {
 	t.Parallel()
@@ -186,13 +186,13 @@ func TestReleaseWithoutAConnection(t *testing.T) {
 	require.Error(t, err)
 	require.NotErrorIs(t, err, lock.ErrLost)
 	require.Len(t, contenders(t, conn, root+"/k"), 1)
-	require.NotZero(t, remembered(c.Backend), "it is remembered as long as its node lives")
+	require.NotZero(t, remembered(c.Backend), "the lease is remembered as long as its node exists")
 	p.Accept()
 	eventually(t, long/2, "the node is gone, without another call", func() bool { return len(contenders(t, conn, root+"/k")) == 0 })
-	free(t, l) // says that it is done
+	free(t, l) // succeeds, because the key is free
 }
 
-// S98: nothing is remembered of what is over.
+// S98: nothing is remembered of acquisitions that have ended.
 func TestNothingIsRemembered(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.ZooKeeper(t), newRoot(t)

@@ -22,7 +22,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// A TickTime that can't be counts as none: a session proved by too short a tick may be over.
+// An impossible TickTime counts as no TickTime. With a tick that is too short, a session that counts as
+// proved may already be over.
 func TestNegativeTickTime(t *testing.T) {
 	t.Parallel()
 	b := backendWith(t, Options{Root: newRoot(t), TickTime: -time.Hour}, testserver.ZooKeeper(t))
@@ -31,9 +32,9 @@ func TestNegativeTickTime(t *testing.T) {
 	require.Equal(t, lim.least/2, lim.tick)
 }
 
-// S70, S71: a holder that is cut off hears that its lock is lost before another
-// has it, from its own clock; and when the way is free again it holds nothing,
-// while a new acquire has a new session and a higher token.
+// S70, S71: a holder that is cut off loses its lock by its own clock, before another client
+// gets it. When the network works again, the old holder holds nothing. A new acquire gets a new
+// session and a higher token.
 func TestHolderCutOff(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
@@ -46,18 +47,18 @@ func TestHolderCutOff(t *testing.T) {
 
 	next, leave := enter(t, other, ttl(20*second), "k")
 	taken := time.Now()
-	require.ErrorIs(t, lock.Check(ctx), lock.ErrLost, "another has the lock")
+	require.ErrorIs(t, lock.Check(ctx), lock.ErrLost, "another client has the lock")
 	receive(t, "the end of the holder's context", ctx.Done())
-	require.Less(t, time.Since(taken), 20*time.Millisecond+meter.Since(cut), "it had ended before, but for the machine")
+	require.Less(t, time.Since(taken), 20*time.Millisecond+meter.Since(cut), "the context must have ended before, unless the machine was late")
 	require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
 	token, _ := lock.Token(next)
 	require.Greater(t, token, old)
 	p.Heal()
 	p.Reset()
 	time.Sleep(second)
-	require.Error(t, lock.Check(ctx), "no new session revives it")
+	require.Error(t, lock.Check(ctx), "a new session must not revive the old hold")
 	require.ErrorIs(t, finish(), lock.ErrLost)
-	require.NoError(t, lock.Check(next), "the old one's release frees no other")
+	require.NoError(t, lock.Check(next), "the old holder's release must not free the next holder's lock")
 	require.NoError(t, leave())
 	require.NoError(t, l.Do(t.Context(), ttl(2*second), "k", func(ctx context.Context) error {
 		n, _ := lock.Token(ctx)
@@ -66,7 +67,7 @@ func TestHolderCutOff(t *testing.T) {
 	}))
 }
 
-// S70: a connection that is lost, and another that is had in time, cost nothing.
+// S70: if a connection is lost and the client reconnects in time, no lock is lost.
 func TestDisconnectedIsNotLost(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
@@ -81,7 +82,7 @@ func TestDisconnectedIsNotLost(t *testing.T) {
 	require.NoError(t, finish())
 }
 
-// The session's end is told to all its holders at once, not at their deadlines.
+// When a session ends, all its holders lose their locks at once, not only at their deadlines.
 func TestExpiryIsToldAtOnce(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
@@ -98,7 +99,7 @@ func TestExpiryIsToldAtOnce(t *testing.T) {
 		receive(t, "the loss", ctx.Done())
 		require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
 	}
-	require.NoError(t, l.Do(t.Context(), ttl(20*second), "k0", func(context.Context) error { return nil }), "a new session")
+	require.NoError(t, l.Do(t.Context(), ttl(20*second), "k0", func(context.Context) error { return nil }), "with a new session")
 }
 
 // expire ends the sessions of b at the server: another client that knows their
@@ -106,7 +107,7 @@ func TestExpiryIsToldAtOnce(t *testing.T) {
 func expire(t *testing.T, b *Backend, addr string) {
 	t.Helper()
 	for _, s := range sessionsOf(b) {
-		// The client may take its session back first: then the goodbye is not for it.
+		// The client may take its session back before the close request. Then the close does not end the session.
 		for s.endCause() == nil {
 			takeAway(t, s, addr)
 			time.Sleep(100 * time.Millisecond)
@@ -127,19 +128,19 @@ func takeAway(t *testing.T, s *session, addr string) {
 	hello = binary.BigEndian.AppendUint32(hello, 10_000)
 	hello = binary.BigEndian.AppendUint64(hello, uint64(id))
 	hello = append(binary.BigEndian.AppendUint32(hello, uint32(len(password))), password...)
-	// In one write, because the client is about to take its session back.
+	// One write for both requests, because the client may take its session back in between.
 	goodbye := binary.BigEndian.AppendUint64(nil, 1<<32|0xffff_fff5) // request 1: close
 	_, err = conn.Write(slices.Concat(framed(hello), framed(goodbye)))
 	require.NoError(t, err)
-	_, _ = io.ReadAll(conn) // until the server has ended it
+	_, _ = io.ReadAll(conn) // returns when the server has ended the connection
 }
 
 func framed(request []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(request))), request...)
 }
 
-// S64: whose session expires while it waits is not granted the lock for that;
-// it waits on under another session.
+// S64: a waiter whose session expires is not granted the lock because of that. It continues to
+// wait with another session.
 func TestExpiryWhileWaiting(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
@@ -156,21 +157,21 @@ func TestExpiryWhileWaiting(t *testing.T) {
 			return nil
 		})
 	}()
-	eventually(t, soon, "it was told to wait", func() bool { return refusals(b) == 1 })
+	eventually(t, soon, "the waiter is refused", func() bool { return refusals(b) == 1 })
 	p.Hole(faultproxy.Requests | faultproxy.Replies)
-	eventually(t, soon, "its node is gone", func() bool { return len(contenders(t, conn, root+"/k")) == 1 })
+	eventually(t, soon, "the waiter's node is gone", func() bool { return len(contenders(t, conn, root+"/k")) == 1 })
 	p.Heal()
 	p.Reset()
-	eventually(t, soon, "it stands in the queue again", func() bool { return len(contenders(t, conn, root+"/k")) == 2 })
+	eventually(t, soon, "the waiter is in the queue again", func() bool { return len(contenders(t, conn, root+"/k")) == 2 })
 	require.False(t, inside.Load())
 	require.Empty(t, done)
 	require.NoError(t, lock.Check(ctx))
 	require.NoError(t, leave())
-	require.NoError(t, receive(t, "its turn", done))
-	eventually(t, soon, "nothing is left", func() bool { return len(contenders(t, conn, root+"/k")) == 0 })
+	require.NoError(t, receive(t, "the waiter's turn", done))
+	eventually(t, soon, "no node is left", func() bool { return len(contenders(t, conn, root+"/k")) == 0 })
 }
 
-// S31, S54: a node that somebody deletes ends its lease; nothing makes it anew.
+// S31, S54: if somebody deletes a lease's node, the lease ends, and nothing creates the node again.
 func TestNodeDeleted(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
@@ -186,7 +187,7 @@ func TestNodeDeleted(t *testing.T) {
 	require.Empty(t, contenders(t, conn, root+"/k"))
 	require.ErrorIs(t, l.Release(t.Context(), first(l)), lock.ErrLost)
 
-	// Also the node of one that waits: it is never first without a node.
+	// If the node of a waiter is deleted too, the waiter must not count as the first without a node.
 	holder := c.take(c.attempt("k", 20*second))
 	other := newClient(t, c.Backend)
 	waiting := other.waiting("k", 20*second)
@@ -194,8 +195,8 @@ func TestNodeDeleted(t *testing.T) {
 	for _, name := range contenders(t, conn, root+"/k") {
 		require.NoError(t, conn.Delete(root+"/k/"+name, -1))
 	}
-	eventually(t, soon, "it is told of both", func() bool { return len(watchedBelow(c.Backend, root+"/k")) == 0 })
-	eventually(t, soon, "it stands anew", func() bool {
+	eventually(t, soon, "the client has the notices of both", func() bool { return len(watchedBelow(c.Backend, root+"/k")) == 0 })
+	eventually(t, soon, "an attempt with a new node succeeds", func() bool {
 		var err error
 		l, err = other.Acquire(t.Context(), waiting)
 		return err == nil
@@ -205,8 +206,8 @@ func TestNodeDeleted(t *testing.T) {
 	free(t, l)
 }
 
-// S33, S24: a server that hangs keeps nobody beyond 100 ms after its context,
-// and no holder beyond its deadline.
+// S33, S24: while a server hangs, each call returns within 100 ms after its context ends,
+// and each holder loses its lock at its deadline.
 func TestServerHangs(t *testing.T) {
 	t.Parallel()
 	server, root := testserver.StartZooKeeper(t), newRoot(t)
@@ -228,8 +229,8 @@ func TestServerHangs(t *testing.T) {
 	require.NoError(t, l.Do(t.Context(), ttl(20*second), "k", func(context.Context) error { return nil }))
 }
 
-// S29: the servers keep sessions and transactions on disk: a restart in time
-// loses no lock, and tokens rise over it.
+// S29: the servers keep sessions and transactions on disk. A restart in time
+// loses no lock, and tokens continue to rise.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	server, root := testserver.StartZooKeeper(t), newRoot(t)
@@ -249,7 +250,7 @@ func TestRestart(t *testing.T) {
 	}))
 }
 
-// A lease that nobody renews ends, although its session lives on.
+// A lease that nobody renews ends, although its session continues.
 func TestFixedLease(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
@@ -263,7 +264,7 @@ func TestFixedLease(t *testing.T) {
 	require.NoError(t, other())
 }
 
-// The library's default logger is for the whole process: nothing may reach it.
+// The client library's default logger belongs to the whole process. Nothing of ours may be logged to it.
 func TestSilence(t *testing.T) {
 	var said recorder
 	old := zk.DefaultLogger
@@ -283,7 +284,7 @@ type recorder struct{ lines atomic.Int64 }
 
 func (r *recorder) Printf(string, ...any) { r.lines.Add(1) }
 
-// An absent server is told at once, by name.
+// If no server runs at the address, the call fails at once, and the error names the address.
 func TestAbsentServer(t *testing.T) {
 	t.Parallel()
 	addr := net.JoinHostPort("127.0.0.1", fmt.Sprint(testserver.Port(t)))
@@ -296,7 +297,7 @@ func TestAbsentServer(t *testing.T) {
 	require.Less(t, time.Since(begin), second+meter.Since(begin))
 }
 
-// A ttl outside of what the server grants is refused, with the range.
+// A ttl that the server does not grant is refused, and the error names the range.
 func TestLengthsOutsideTheServersRange(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartZooKeeper(t, "minSessionTimeout=1000", "maxSessionTimeout=10000")
@@ -315,7 +316,7 @@ func TestLengthsOutsideTheServersRange(t *testing.T) {
 	}
 }
 
-// Least rights: create, delete and read for one user, and nothing for others.
+// The least rights are enough: create, delete and read for one user, and nothing for others.
 func TestAuthentication(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
@@ -337,7 +338,7 @@ func TestAuthentication(t *testing.T) {
 		}()
 	}
 	for range cap(done) {
-		require.NoError(t, receive(t, "the sections", done))
+		require.NoError(t, receive(t, "the critical sections", done))
 	}
 	require.Equal(t, 40, n)
 
@@ -355,7 +356,7 @@ func TestAuthentication(t *testing.T) {
 	}
 }
 
-// Close does not wait for a server that has not said yet what sessions it grants.
+// Close does not wait for a server that has not yet answered which sessions it grants.
 func TestCloseBeforeTheFirstAnswer(t *testing.T) {
 	t.Parallel()
 	p := faultproxy.NewZooKeeper(t, testserver.ZooKeeper(t))

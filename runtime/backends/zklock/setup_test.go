@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	// These tests wait for sessions to end much more than they compute.
+	// These tests mostly wait for sessions to end, so more of them can run at once.
 	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)
 	}
@@ -30,20 +30,20 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(lagmeter.M{M: m, Meter: meter})
 }
 
-// meter says by how much a time that was measured may be too long.
+// meter tells by how much a measured time may be too long.
 var meter *lagmeter.Meter
 
-// soon is how long a test waits for what must happen, before it fails.
+// soon is how long a test waits for something that must happen before it fails.
 const soon = 30 * time.Second
 
 var count atomic.Int64
 
-// newRoot returns a root path that no other test uses, nor another run.
+// newRoot returns a root path that no other test and no other run uses.
 func newRoot(t testing.TB) string {
 	return fmt.Sprintf("/%s-%d-%d", path.Base(t.Name()), os.Getpid(), count.Add(1))
 }
 
-// admin is a client that is not the library's, closed when the test ends.
+// admin returns a plain ZooKeeper client, without zklock. It is closed when the test ends.
 func admin(t testing.TB, addrs ...string) *zk.Conn {
 	t.Helper()
 	conn, events, err := zk.Connect(addrs, 5*time.Second, zk.WithLogger(&recorder{}))
@@ -61,7 +61,7 @@ func admin(t testing.TB, addrs ...string) *zk.Conn {
 	return conn
 }
 
-// newBackend is for the tests of the Backend by itself.
+// newBackend returns a Backend for tests without a Locker.
 func newBackend(t testing.TB, root string, addrs ...string) *Backend {
 	return backendWith(t, Options{Root: root}, addrs...)
 }
@@ -72,7 +72,7 @@ func backendWith(t testing.TB, o Options, addrs ...string) *Backend {
 	return b
 }
 
-// newLocker returns a Locker, that is one process as far as the lock can tell.
+// newLocker returns a Locker. For the servers it is a process of its own.
 func newLocker(t testing.TB, root string, addrs ...string) *lock.Locker {
 	return lockerOn(t, New(addrs, Options{Root: root}))
 }
@@ -142,7 +142,7 @@ func first(l driver.Lease) uint64 {
 	return n
 }
 
-// enter takes key through l; finish is what a wrapper's end would see.
+// enter takes key with l. finish releases it, and returns the error that a wrapper would return.
 func enter(t testing.TB, l *lock.Locker, p *lock.Policy, key string) (ctx context.Context, finish func() error) {
 	t.Helper()
 	ctx, held, err := l.Acquire(t.Context(), p, key)
@@ -155,7 +155,7 @@ func enter(t testing.TB, l *lock.Locker, p *lock.Policy, key string) (ctx contex
 
 func ttl(d time.Duration) *lock.Policy { return &lock.Policy{TTL: d} }
 
-// contenders returns the names in key's directory.
+// contenders returns the names of the nodes in dir, the directory of a key.
 func contenders(t testing.TB, conn *zk.Conn, dir string) []string {
 	t.Helper()
 	names, _, err := conn.Children(dir)
@@ -166,15 +166,15 @@ func contenders(t testing.TB, conn *zk.Conn, dir string) []string {
 	return names
 }
 
-// catchUp has conn's server know what the leader has acknowledged to others: a
-// follower may be behind with it.
+// catchUp waits until conn's server, which may be a follower that is behind, knows all writes that the
+// leader has acknowledged to others.
 func catchUp(t testing.TB, conn *zk.Conn, dir string) {
 	t.Helper()
 	_, err := conn.Sync(dir)
 	require.NoError(t, err)
 }
 
-// eventually waits for a state that nobody announces.
+// eventually polls until is reports true.
 func eventually(t testing.TB, within time.Duration, what string, is func() bool) {
 	t.Helper()
 	limit := time.After(within)
@@ -184,12 +184,12 @@ func eventually(t testing.TB, within time.Duration, what string, is func() bool)
 		select {
 		case <-tick.C:
 		case <-limit:
-			t.Fatalf("not within %v: %s", within, what)
+			t.Fatalf("this did not happen within %v: %s", within, what)
 		}
 	}
 }
 
-// until returns a context that ends when something has happened.
+// until returns a context that ends when happened is closed or has a value.
 func until(t testing.TB, happened <-chan struct{}) context.Context {
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
@@ -207,7 +207,7 @@ func receive[T any](t testing.TB, what string, from <-chan T) (v T) {
 	select {
 	case v = <-from:
 	case <-time.After(soon):
-		t.Fatalf("waited %v in vain for %s", soon, what)
+		t.Fatalf("waited %v for %s", soon, what)
 	}
 	return v
 }

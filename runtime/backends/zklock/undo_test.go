@@ -17,14 +17,14 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// remembered counts what b knows of acquisitions.
+// remembered counts the entries and leases in the tables of b.
 func remembered(b *Backend) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.entries) + len(b.leases)
 }
 
-// refusals counts the keys that a Locker of b was told to wait for.
+// refusals counts the entries of b that were told to wait.
 func refusals(b *Backend) (n int) {
 	b.mu.Lock()
 	keys := slices.Collect(maps.Keys(b.entries))
@@ -42,7 +42,7 @@ func refusals(b *Backend) (n int) {
 	return n
 }
 
-// Who hears that a lease is lost does not release it: nothing is kept of it.
+// A Locker does not release a lease that was lost, so the Backend must forget the lease by itself.
 func TestEndedSessionLeavesNothing(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
@@ -51,11 +51,11 @@ func TestEndedSessionLeavesNothing(t *testing.T) {
 	require.NotZero(t, remembered(c.Backend))
 	expire(t, c.Backend, addr)
 	require.ErrorIs(t, l.Renew(t.Context(), long), lock.ErrLost)
-	eventually(t, long/2, "it is forgotten", func() bool { return remembered(c.Backend) == 0 }) // before its time is over
+	eventually(t, long/2, "the lease is forgotten", func() bool { return remembered(c.Backend) == 0 }) // long before its ttl is over
 }
 
-// An undoing that comes while another acquisition of the Locker has its turn waits for that
-// one's end, and then frees nothing of it.
+// An undo begins while another acquisition of the Locker has the turn of the entry. The undo waits for the
+// end of that acquisition, and then frees nothing of it.
 func TestUndoneUnderATry(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
@@ -71,15 +71,15 @@ func TestUndoneUnderATry(t *testing.T) {
 	_, err = e.acquire(t.Context(), try, root+"/k")
 	require.NotNil(t, engine.HeldBy(err), "%v", err)
 	conn := admin(t, addr)
-	require.Len(t, contenders(t, conn, root+"/k"), 2, "the place of the one that waits")
+	require.Len(t, contenders(t, conn, root+"/k"), 2, "the waiting acquisition must still have its place")
 	leave()
-	require.NoError(t, receive(t, "the undoing", undone))
+	require.NoError(t, receive(t, "the undo", undone))
 	require.Len(t, contenders(t, conn, root+"/k"), 1)
 	require.Zero(t, remembered(c.Backend))
 	free(t, holder)
 }
 
-// A place in the queue whose undoing fails until its session has ended is forgotten with that.
+// The undo of a place in the queue fails until the session has ended. Then the Backend forgets the place.
 func TestPlaceInAnEndedSessionIsForgotten(t *testing.T) {
 	t.Parallel()
 	addr, root, p, c := proxied(t)
@@ -93,12 +93,12 @@ func TestPlaceInAnEndedSessionIsForgotten(t *testing.T) {
 	defer cancel()
 	require.Error(t, c.Undo(ctx, a))
 	s.End(driver.ErrLost)
-	eventually(t, soon, "it is forgotten", func() bool { return remembered(c.Backend) == 0 })
+	eventually(t, soon, "the place is forgotten", func() bool { return remembered(c.Backend) == 0 })
 	p.Accept()
 	free(t, holder)
 }
 
-// A Close that comes while the session proves itself alive ends it at the server.
+// A Close during a keep-alive of the session ends the session at the server.
 func TestCloseInsideABeat(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
@@ -108,18 +108,18 @@ func TestCloseInsideABeat(t *testing.T) {
 	c := newClient(t, b)
 	c.take(c.attempt("k", long))
 	late := p.Late(faultproxy.Op("exists", "/"))
-	receive(t, "the beat", late.Arrived())
+	receive(t, "the keep-alive", late.Arrived())
 	delivered := make(chan error, 1)
 	time.AfterFunc(5*time.Millisecond, func() { delivered <- late.Deliver(t.Context()) })
 	require.NoError(t, b.Close())
-	_ = receive(t, "the end of the beat", delivered) // which may find the connection gone
-	eventually(t, long/2, "the node goes with its session", func() bool {
+	_ = receive(t, "the end of the keep-alive", delivered) // an error if the connection has ended by then
+	eventually(t, long/2, "the node is deleted with its session", func() bool {
 		return len(contenders(t, conn, root+"/k")) == 0
 	})
 }
 
-// A lease that may not be renewed has its whole length, also where the session was
-// cut off while it waited.
+// A lease with NoRenewal has its whole length, even if the session was cut off while the acquisition
+// waited.
 func TestFixedLeaseAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
@@ -137,7 +137,7 @@ func TestFixedLeaseAfterAnOutage(t *testing.T) {
 	free(t, l)
 }
 
-// Servers whose longest timeout is lowered end sessions sooner than we were told
+// The servers' longest timeout is lowered, so that they end sessions sooner than they said
 // when the leases were granted.
 func TestTimeoutIsLowered(t *testing.T) {
 	t.Parallel()
@@ -159,6 +159,6 @@ func TestTimeoutIsLowered(t *testing.T) {
 	})
 	receive(t, "the grant", granted)
 	require.LessOrEqual(t, l.Deadline().Left(), long/4)
-	receive(t, "the Locker's look", told)
+	receive(t, "the notice of the loss", told)
 	free(t, l)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// What a server sends is read without a panic, and without more memory than it takes.
+// Any bytes from a server are read without a panic, and without more memory than they need.
 func FuzzAnswers(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 127, 255, 255, 255})
 	f.Add(binary.BigEndian.AppendUint32(nil, 0xffff_ffff))
@@ -36,7 +36,7 @@ func FuzzAnswers(f *testing.F) {
 	})
 }
 
-// server answers the handshake on each connection that it takes, and gives it on.
+// server accepts connections, answers the handshake on each, and sends it to conns.
 func server(t *testing.T) (address string, conns <-chan net.Conn) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -62,7 +62,7 @@ func server(t *testing.T) (address string, conns <-chan net.Conn) {
 	return l.Addr().String(), all
 }
 
-// Who watches hears of the end of the connection, once.
+// When the connection ends, each watch is notified once.
 func TestWatchesEndWithTheConnection(t *testing.T) {
 	address, conns := server(t)
 	ready := make(chan bool, 8)
@@ -99,7 +99,7 @@ func TestWatchesEndWithTheConnection(t *testing.T) {
 	<-ready
 	require.Len(t, told, 1)
 	require.EqualValues(t, Changed, <-told)
-	require.True(t, all[1].Is(Standing), "it was given up")
+	require.True(t, all[1].Is(Standing), "Unwatch ended this watch, so it must not be notified")
 	require.Empty(t, told)
 	require.Empty(t, c.Watched())
 	cancel()

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// S33: a server that takes nothing any more delays nobody who sends.
+// S33: a server that no longer reads from the connection does not delay a caller that sends.
 func TestSendToAServerThatTakesNothing(t *testing.T) {
 	ours, theirs := net.Pipe() // nobody reads
 	c := New(Config{Timeout: time.Minute})
