@@ -28,8 +28,8 @@ func as(user, password string, cert *testserver.Certificate) func(*clientv3.Conf
 	}
 }
 
-// TLS and a user with the least rights, as the package's doc has them: all that a
-// lock needs, and nothing else.
+// TLS, and a user with the least rights that the package's doc names. They are all that a
+// lock needs.
 func TestTLSAndRole(t *testing.T) {
 	t.Parallel()
 	cert := testserver.NewCertificate(t)
@@ -58,7 +58,7 @@ func TestTLSAndRole(t *testing.T) {
 	other := lockerOn(t, New(newClient(t, []string{addr}, as("service", "pw", cert))))
 	inner, held := acquire(t, l, ttl(2500*time.Millisecond), "seckill:1")
 	waiting := start(ctx, other, nil, "seckill:1")
-	time.Sleep(5 * time.Second) // over many keep-alives, and the end of the token
+	time.Sleep(5 * time.Second) // there are several keep-alives, and the auth token expires
 	do(lock.Check(inner))
 	do(finish(held))
 	got := receive(t, "the lock", waiting)
@@ -66,7 +66,7 @@ func TestTLSAndRole(t *testing.T) {
 	do(finish(got.held))
 
 	// An undo, and the tombstone that it leaves.
-	_, held = acquire(t, l, nil, "seckill:0") // which takes a session
+	_, held = acquire(t, l, nil, "seckill:0") // creates a session
 	do(finish(held))
 	_, _, err = l.Acquire(until(t, f.lose(100, writes("seckill:2"))), nil, "seckill:2")
 	require.ErrorIs(t, err, lock.ErrIndeterminate)
@@ -87,14 +87,14 @@ func TestTLSAndRole(t *testing.T) {
 	require.ErrorIs(t, err, lock.ErrUnavailable)
 	require.ErrorContains(t, err, "user name is empty")
 	do(l.Ping(ctx))
-	do(nobody.Ping(ctx)) // it can't know which keys the rights should be on
+	do(nobody.Ping(ctx)) // Ping can't know for which keys the user needs rights
 	err = anonymous.Ping(ctx)
 	require.ErrorIs(t, err, lock.ErrUnavailable)
 	require.ErrorContains(t, err, "user name is empty")
 	_, err = clientv3.New(clientv3.Config{Endpoints: []string{addr}, Username: "service", Password: "wrong", TLS: cert.Client()})
-	require.ErrorContains(t, err, "authentication failed", "clientv3's own, before there is a Backend")
+	require.ErrorContains(t, err, "authentication failed", "clientv3 itself must fail, before there is a Backend")
 
-	// Who does not trust the server, or speaks no TLS to it, is told at once.
+	// A client that does not trust the server, or does not use TLS, gets an error at once.
 	for _, client := range []*clientv3.Client{
 		newClient(t, []string{addr}, func(c *clientv3.Config) { c.TLS = &tls.Config{RootCAs: x509.NewCertPool()} }),
 		newClient(t, []string{server.Addr()}),
@@ -106,7 +106,7 @@ func TestTLSAndRole(t *testing.T) {
 	require.Less(t, time.Since(begin), 3*time.Second+meter.Since(begin))
 }
 
-// A password that is changed under a running service: its next acquire says so.
+// The password of a running service is changed. The error of its next acquire says so.
 func TestPasswordChanged(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartEtcd(t, "--auth-token-ttl", "1", "--bcrypt-cost", "4")
@@ -129,8 +129,8 @@ func TestPasswordChanged(t *testing.T) {
 	require.ErrorContains(t, err, "invalid user ID or password")
 }
 
-// forbidden has the requests that match refused, as the server refuses those of a user who
-// has no right to a key of theirs.
+// forbidden refuses the requests that match, as the server does if the user has no right to a key
+// of the request.
 func forbidden(m match) func(*clientv3.Config) {
 	refuse := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
 		if m(req) {
@@ -143,8 +143,8 @@ func forbidden(m match) func(*clientv3.Config) {
 	}
 }
 
-// Rights that end for some keys: the locks on the others are renewed all the same, and not
-// at the cost of a request for each.
+// The rights to some keys end. The locks on the other keys are still renewed, with fewer requests
+// than one for each.
 func TestRightThatEnds(t *testing.T) {
 	t.Parallel()
 	f, key, ended := &faults{}, newKey(t), map[string]bool{}
@@ -178,7 +178,7 @@ func TestRightThatEnds(t *testing.T) {
 	}
 }
 
-// A login at a server that is away is told of as one.
+// If the server can't be reached for the login, the error says that the login failed.
 func TestLoginAtNobody(t *testing.T) {
 	t.Parallel()
 	b := Open("etcd://bob:secret@127.0.0.1:1")

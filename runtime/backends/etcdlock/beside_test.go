@@ -13,15 +13,15 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// fairly is attempt at a fair lock.
-func fairly(key, id string) *driver.Acquisition {
+// fairAttempt is like attempt, for a fair lock.
+func fairAttempt(key, id string) *driver.Acquisition {
 	a := attempt(key, id)
 	a.Mode.Kind = driver.Fair
 	return a
 }
 
-// mutexAndLocksBelow takes the mutex of key, and so many locks below it that a first look does not
-// see that. It returns the mutex first.
+// mutexAndLocksBelow takes the mutex of key, and so many locks below key that a first read does not
+// find the mutex. It returns the mutex's lease first.
 func mutexAndLocksBelow(t testing.TB, b *Backend, key string) []driver.Lease {
 	leases := []driver.Lease{taken(t, b, attempt(key, newID("A")))}
 	for i := range readLimit {
@@ -30,12 +30,12 @@ func mutexAndLocksBelow(t testing.TB, b *Backend, key string) []driver.Lease {
 	return leases
 }
 
-// A record is refused where a mutex is, however many locks there are below the key.
+// A record is refused while a mutex is at its key, however many locks there are below the key.
 func TestRecordBesideAMutexAndLocksBelow(t *testing.T) {
 	t.Parallel()
 	b, key := newBackend(t, shared(t)), newKey(t)
 	leases := mutexAndLocksBelow(t, b, key)
-	fair := fairly(key, "B:1")
+	fair := fairAttempt(key, "B:1")
 	_, err := b.Acquire(t.Context(), fair)
 	require.ErrorIs(t, err, driver.ErrConflict)
 	released(t, leases[0])
@@ -45,13 +45,13 @@ func TestRecordBesideAMutexAndLocksBelow(t *testing.T) {
 	}
 }
 
-// Nor does it stay where the answer is lost that says so.
+// A record does not stay if the answer is lost that reports the mutex.
 func TestRecordBesideAMutexAndALostReply(t *testing.T) {
 	t.Parallel()
-	b, f, key := torn(t)
+	b, f, key := faulty(t)
 	leases := mutexAndLocksBelow(t, b, key)
 	f.lose(1, func(req any) bool { return writes(key)(req) && len(req.(*pb.TxnRequest).Compare) == 1 })
-	fair := fairly(key, "B:1")
+	fair := fairAttempt(key, "B:1")
 	_, err := b.Acquire(t.Context(), fair)
 	require.ErrorIs(t, err, driver.ErrConflict)
 	require.True(t, fair.MayHaveRun)
@@ -61,12 +61,12 @@ func TestRecordBesideAMutexAndALostReply(t *testing.T) {
 	nothingLeft(t, b.client, key)
 }
 
-// Whoever comes to it meanwhile is refused as well.
+// A second acquisition that finds the record before it is deleted is refused too.
 func TestRecordBesideAMutexAndOneThatComes(t *testing.T) {
 	t.Parallel()
 	other, key := newBackend(t, shared(t)), newKey(t)
 	leases := mutexAndLocksBelow(t, other, key)
-	one, two := fairly(key, "B:1"), fairly(key, "C:1")
+	one, two := fairAttempt(key, "B:1"), fairAttempt(key, "C:1")
 	came := false
 	between := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
 		err := invoke(ctx, method, req, reply, cc, options...)
@@ -92,7 +92,7 @@ func TestRecordBesideAMutexAndOneThatComes(t *testing.T) {
 	nothingLeft(t, other.client, key)
 }
 
-// It is also refused where the mutex comes just before it is written.
+// A record is also refused if the mutex is taken just before the record is written.
 func TestRecordBesideAMutexThatComes(t *testing.T) {
 	t.Parallel()
 	other, key := newBackend(t, shared(t)), newKey(t)
@@ -109,7 +109,7 @@ func TestRecordBesideAMutexThatComes(t *testing.T) {
 	b := newBackend(t, shared(t), func(c *clientv3.Config) {
 		c.DialOptions = append(c.DialOptions, grpc.WithChainUnaryInterceptor(between))
 	})
-	fair := fairly(key, "B:1")
+	fair := fairAttempt(key, "B:1")
 	_, err := b.Acquire(t.Context(), fair)
 	require.ErrorIs(t, err, driver.ErrConflict)
 	for _, l := range leases {
@@ -117,7 +117,7 @@ func TestRecordBesideAMutexThatComes(t *testing.T) {
 	}
 }
 
-// It waits for no lock below it, however often these come and go.
+// A record does not wait for locks below its key, however often they are taken and released.
 func TestRecordBesideLocksBelowThatCome(t *testing.T) {
 	t.Parallel()
 	other, key := newBackend(t, shared(t)), newKey(t)
@@ -132,7 +132,7 @@ func TestRecordBesideLocksBelowThatCome(t *testing.T) {
 	b := newBackend(t, shared(t), func(c *clientv3.Config) {
 		c.DialOptions = append(c.DialOptions, grpc.WithChainUnaryInterceptor(between))
 	})
-	fair := fairly(key, "B:1")
+	fair := fairAttempt(key, "B:1")
 	l := taken(t, b, fair)
 	require.LessOrEqual(t, len(leases), 4)
 	for _, l := range append(leases, l) {
@@ -140,40 +140,40 @@ func TestRecordBesideLocksBelowThatCome(t *testing.T) {
 	}
 }
 
-// What is late of a record that was given up beside a mutex takes nothing from who has come since.
+// A record was given up because of a mutex. A late request of it does not end the lock of a later holder.
 func TestRecordIsGivenUpLate(t *testing.T) {
 	t.Parallel()
-	b, f, key := torn(t)
+	b, f, key := faulty(t)
 	other, third := newBackend(t, shared(t)), newBackend(t, shared(t))
 	leases := mutexAndLocksBelow(t, other, key)
 	late := f.late(deletes(key))
-	one := fairly(key, newID("B"))
+	one := fairAttempt(key, newID("B"))
 	_, err := b.Acquire(until(t, late.arrived), one)
 	require.Error(t, err)
 	require.True(t, one.MayHaveRun)
 	released(t, leases[0])
 	require.NoError(t, b.Undo(t.Context(), one))
-	held := taken(t, other, fairly(key, newID("C")))
+	held := taken(t, other, fairAttempt(key, newID("C")))
 	require.NoError(t, late.arrives(t))
-	requireHeld(t, third, fairly(key, newID("D")))
+	requireHeld(t, third, fairAttempt(key, newID("D")))
 	require.NoError(t, held.Renew(t.Context(), held.Deadline().Left()))
 	for _, l := range append(leases[1:], held) {
 		released(t, l)
 	}
 }
 
-// Whoever is refused beside a mutex leaves the tombstone of an undo where it is.
+// An acquisition that is refused because of a mutex does not delete the tombstone of an undo.
 func TestTombstoneBesideAMutex(t *testing.T) {
 	t.Parallel()
-	b, f, key := torn(t)
+	b, f, key := faulty(t)
 	other, third := newBackend(t, shared(t)), newBackend(t, shared(t))
 	leases := mutexAndLocksBelow(t, other, key)
 	late := f.late(func(req any) bool { return writes(key)(req) && len(req.(*pb.TxnRequest).Compare) == 1 })
-	one := fairly(key, newID("B"))
+	one := fairAttempt(key, newID("B"))
 	_, err := b.Acquire(until(t, late.arrived), one)
 	require.Error(t, err)
 	require.NoError(t, b.Undo(t.Context(), one))
-	_, err = third.Acquire(t.Context(), fairly(key, newID("C")))
+	_, err = third.Acquire(t.Context(), fairAttempt(key, newID("C")))
 	require.ErrorIs(t, err, driver.ErrConflict)
 	for _, l := range leases {
 		released(t, l)
@@ -182,34 +182,34 @@ func TestTombstoneBesideAMutex(t *testing.T) {
 	require.NoError(t, late.arrives(t))
 	after, _ := below(t, b.client, key)
 	require.Equal(t, before, after)
-	released(t, taken(t, third, fairly(key, newID("C"))))
+	released(t, taken(t, third, fairAttempt(key, newID("C"))))
 }
 
-// An undo that leaves a tombstone beside a mutex lets nobody in there, of its process or another.
+// An undo has left a tombstone while a mutex is held. Fair locks of its process and of others are still refused.
 func TestFairBesideAMutexAfterAnUndo(t *testing.T) {
 	t.Parallel()
-	b, f, key := torn(t)
+	b, f, key := faulty(t)
 	other := newBackend(t, shared(t))
 	mutex := taken(t, other, attempt(key, "A:1"))
 	f.lose(1, writes(key))
-	one := fairly(key, newID("B"))
+	one := fairAttempt(key, newID("B"))
 	_, err := b.Acquire(t.Context(), one)
 	require.ErrorIs(t, err, driver.ErrConflict)
 	require.True(t, one.MayHaveRun)
 	require.NoError(t, b.Undo(t.Context(), one))
 	for _, next := range []*Backend{b, other, newBackend(t, shared(t))} {
-		a := fairly(key, newID("C"))
+		a := fairAttempt(key, newID("C"))
 		_, err = next.Acquire(t.Context(), a)
 		require.ErrorIs(t, err, driver.ErrConflict)
 		require.False(t, a.MayHaveRun)
 	}
 	released(t, mutex)
-	held := taken(t, other, fairly(key, newID("C")))
-	requireHeld(t, b, fairly(key, newID("B")))
+	held := taken(t, other, fairAttempt(key, newID("C")))
+	requireHeld(t, b, fairAttempt(key, newID("B")))
 	released(t, held)
 }
 
-// What takes nothing reads no keys below.
+// A request that takes nothing does not read the keys below.
 func TestUndoReadsTheRecordAlone(t *testing.T) {
 	t.Parallel()
 	var read []*pb.RangeRequest
@@ -227,7 +227,7 @@ func TestUndoReadsTheRecordAlone(t *testing.T) {
 		c.DialOptions = append(c.DialOptions, grpc.WithChainUnaryInterceptor(reads))
 	}), newKey(t)
 	leases := mutexAndLocksBelow(t, newBackend(t, shared(t)), key)
-	a := fairly(key, newID("B"))
+	a := fairAttempt(key, newID("B"))
 	a.MayHaveRun = true
 	require.NoError(t, b.Undo(t.Context(), a))
 	require.NotEmpty(t, read)
@@ -236,10 +236,10 @@ func TestUndoReadsTheRecordAlone(t *testing.T) {
 		require.Empty(t, r.RangeEnd)
 	}
 	read = nil
-	_, err := b.Acquire(t.Context(), fairly(key, newID("B")))
+	_, err := b.Acquire(t.Context(), fairAttempt(key, newID("B")))
 	require.ErrorIs(t, err, driver.ErrConflict)
 	for _, r := range read {
-		require.True(t, r.KeysOnly || len(r.RangeEnd) == 0, "values of others")
+		require.True(t, r.KeysOnly || len(r.RangeEnd) == 0, "the values of others must not be read")
 	}
 	for _, l := range leases {
 		released(t, l)

@@ -10,15 +10,15 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// Close ends the calls that are under way, however long an answer may take. Later ones begin
+// Close ends the calls that are under way, however long an answer may take. Later calls send
 // nothing.
 func TestCloseEndsCalls(t *testing.T) {
 	t.Parallel()
 	proxy := faultproxy.NewStream(t, shared(t))
-	b, f, key := patient(t, proxy.Addr())
+	b, f, key := withoutResends(t, proxy.Addr())
 	calls := []func() error{
 		func() error { _, err := b.Acquire(t.Context(), attempt(key, "A:2")); return err },
-		func() error { _, err := b.Acquire(t.Context(), fairly(key+"2", "A:3")); return err },
+		func() error { _, err := b.Acquire(t.Context(), fairAttempt(key+"2", "A:3")); return err },
 		func() error { return b.PutNote(t.Context(), "wait/"+key, "x", 10*time.Second) },
 	}
 	note := calls[2]
@@ -33,7 +33,7 @@ func TestCloseEndsCalls(t *testing.T) {
 	for _, s := range b.sessions.All() {
 		s.Ask() // else the next keep-alive is sent after 20 s
 	}
-	eventually(t, "all are under way", func() bool { return f.count("Txn") == 2 && f.count("sent") > 0 })
+	eventually(t, "all calls are under way", func() bool { return f.count("Txn") == 2 && f.count("sent") > 0 })
 	require.NoError(t, b.Close())
 	for range calls {
 		require.ErrorIs(t, receive(t, "the end of a call", ends), driver.ErrClosed)

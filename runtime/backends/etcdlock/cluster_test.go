@@ -15,15 +15,15 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// newCluster starts a cluster, of which there is one at a time: beside other
-// clusters and tests its elections would take as long as these let them.
+// newCluster starts a cluster. Only one runs at a time, because other clusters and tests would
+// slow down its elections.
 func newCluster(t *testing.T, args ...string) *testserver.EtcdCluster {
 	t.Helper()
 	return testserver.StartEtcdCluster(t, args...)
 }
 
-// S67: the leader is killed. Who holds keeps the lock; who waits gets it; the others
-// wait for the election, or are told that etcd does not serve.
+// S67: the leader is killed. The holder keeps the lock, and the waiter gets it later. Other calls
+// wait for the election, or return an error that etcd does not serve.
 func TestLeaderKilled(t *testing.T) {
 	cluster := newCluster(t)
 	one, two := newLocker(t, cluster.Addrs()...), newLocker(t, cluster.Addrs()...)
@@ -35,10 +35,10 @@ func TestLeaderKilled(t *testing.T) {
 	before := token(t, ctx)
 	leader := cluster.Leader(t.Context())
 	leader.Kill()
-	inner, other := acquire(t, one, ttl(lease), "other") // rides the election out
+	inner, other := acquire(t, one, ttl(lease), "other") // waits for the election
 	require.NoError(t, lock.Check(inner))
 	require.NoError(t, finish(other))
-	time.Sleep(lease) // over more than two keep-alives
+	time.Sleep(lease) // longer than two intervals of keep-alives
 	require.NoError(t, lock.Check(ctx))
 	require.Empty(t, waiting)
 	require.NoError(t, finish(held))
@@ -50,21 +50,21 @@ func TestLeaderKilled(t *testing.T) {
 	nothingLeft(t, c, "key")
 }
 
-// A member that is silent, one client's own: the others are asked.
+// If the member that a client uses does not answer, the client asks the others.
 func TestMemberStopped(t *testing.T) {
-	cluster := newCluster(t, "--heartbeat-interval", "50", "--election-timeout", "500") // a busy machine is to bring on none
+	cluster := newCluster(t, "--heartbeat-interval", "50", "--election-timeout", "500") // so that a busy machine causes no election
 	b := New(newClient(t, cluster.Addrs()))
 	l := lockerOn(t, b)
-	const lease = 15 * time.Second // far longer than the leader is frozen for, also on a busy machine
+	const lease = 15 * time.Second // far longer than the leader is frozen, even on a busy machine
 	ctx, held := acquire(t, l, ttl(lease), "key")
 	for _, member := range cluster.Members() {
 		leads := member == cluster.Leader(t.Context())
 		member.Stop()
-		for range 2 { // each takes two requests, and goes round the three members
+		for range 2 { // each takes two requests, so that the requests go to all three members
 			_, again := acquire(t, l, ttl(lease), "other")
 			require.NoError(t, finish(again))
 		}
-		if !leads { // which, frozen for longer than a session, would end it: see the package's doc
+		if !leads { // a leader that is frozen for longer than a session would end the session: see the package's doc
 			for _, s := range b.sessions.All() {
 				before := s.Deadline()
 				s.Ask()
@@ -78,13 +78,13 @@ func TestMemberStopped(t *testing.T) {
 	require.NoError(t, finish(held))
 }
 
-// S67: no quorum. What is not known to be lost ends at its deadline; what is asked
-// for is refused, within its context's bounds.
+// S67: no quorum. A hold that is not known to be lost ends at its deadline. An acquire
+// fails before its context ends.
 func TestNoQuorum(t *testing.T) {
 	cluster := newCluster(t)
 	leader := cluster.Leader(t.Context())
 	members := slices.DeleteFunc(slices.Clone(cluster.Members()), func(m *testserver.Instance) bool { return m == leader })
-	// Of the minority, and nobody else's.
+	// A client of the minority alone.
 	l := newLocker(t, leader.Addr())
 	const lease = 1500 * time.Millisecond
 	ctx, held := acquire(t, l, ttl(lease), "key")
@@ -116,8 +116,8 @@ func TestNoQuorum(t *testing.T) {
 	require.NoError(t, finish(again))
 }
 
-// A client that is cut off with its member, while the majority goes on: another
-// gets the lock after the first has heard of its loss, and not before (G1, G2).
+// A client is cut off with its member, while the majority continues. Another client
+// gets the lock after the first has lost it by its own deadline, and not before (G1, G2).
 func TestMinority(t *testing.T) {
 	cluster := newCluster(t)
 	leader := cluster.Leader(t.Context())
@@ -137,7 +137,7 @@ func TestMinority(t *testing.T) {
 	select {
 	case <-ctx.Done():
 	case got := <-waiting:
-		require.Fail(t, "two at once", "%v", got.err)
+		require.Fail(t, "two hold the key at once", "%v", got.err)
 	}
 	require.Less(t, time.Since(begin), 2*time.Second+meter.Since(begin))
 	got := receive(t, "the lock", waiting)
@@ -146,15 +146,15 @@ func TestMinority(t *testing.T) {
 	leader.Cont()
 	require.ErrorIs(t, finish(held), lock.ErrLost)
 	time.Sleep(500 * time.Millisecond)
-	require.NoError(t, lock.Check(got.ctx), "what was late frees no other")
+	require.NoError(t, lock.Check(got.ctx), "late requests must not free the next holder's lock")
 	require.NoError(t, finish(got.held))
 }
 
-// Elections and restarts all the while: never two inside, tokens rise, and all
-// goes on afterwards.
+// During elections and restarts there are never two holders, and tokens rise. Afterwards
+// acquires succeed again.
 func TestExclusionThroughElections(t *testing.T) {
 	cluster := newCluster(t)
-	var mu sync.Mutex // of the test's own record
+	var mu sync.Mutex // guards the test's own record
 	holders, sections, last := map[int]context.Context{}, 0, uint64(0)
 	stop, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -167,11 +167,11 @@ func TestExclusionThroughElections(t *testing.T) {
 					mu.Lock()
 					for other, theirs := range holders {
 						if lock.Check(theirs) == nil && lock.Check(ctx) == nil {
-							t.Errorf("%d and %d are inside", g, other)
+							t.Errorf("%d and %d are inside at the same time", g, other)
 						}
 					}
 					if now, _ := lock.Token(ctx); now <= last {
-						t.Errorf("token %d after %d", now, last)
+						t.Errorf("token %d after token %d", now, last)
 					} else {
 						last = now
 					}
@@ -201,7 +201,7 @@ func TestExclusionThroughElections(t *testing.T) {
 	mu.Lock()
 	before := sections
 	mu.Unlock()
-	eventually(t, "it goes on", func() bool {
+	eventually(t, "acquires succeed again", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return sections > before+10
@@ -209,10 +209,10 @@ func TestExclusionThroughElections(t *testing.T) {
 	cancel()
 	all.Wait()
 	nothingLeft(t, newClient(t, cluster.Addrs()), "key")
-	t.Logf("%d sections", sections)
+	t.Logf("%d critical sections ran", sections)
 }
 
-// S24, S43 by one member: its clients' connections are cut, again and again.
+// S24, S43 with one member: its clients' connections are cut again and again.
 func TestConnectionsCut(t *testing.T) {
 	t.Parallel()
 	proxy, key := faultproxy.NewStream(t, shared(t)), newKey(t)

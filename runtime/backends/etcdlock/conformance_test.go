@@ -20,17 +20,17 @@ func TestConformance(t *testing.T) {
 }
 
 func TestConformanceThreeMembers(t *testing.T) {
-	// It is not about elections, which a busy machine brings on, and each lets leases begin anew. No lease is
-	// shorter than one and a half times what comes before one.
+	// This test is not about elections. A busy machine causes them, and after each of them leases count from
+	// their beginning again. No lease is shorter than one and a half times the election timeout.
 	cluster := testserver.StartEtcdCluster(t, "--heartbeat-interval", "100", "--election-timeout", "1900")
 	h := conformance(t, "etcd (3 members)", cluster.Addrs())
-	// Three servers take the time of three.
+	// Three servers need three times the CPU.
 	h.TTL, h.Parallel, h.Holds = 2900*time.Millisecond, 6, 300
 	h.SameAs = "etcd"
 	backendtest.Run(t, h)
 }
 
-// conformance is the harness of the cluster at addrs.
+// conformance returns the harness for the cluster at addrs.
 func conformance(t *testing.T, name string, addrs []string) backendtest.Harness {
 	open := func(t testing.TB, n *backendtest.Network) driver.Backend {
 		var by []string
@@ -42,11 +42,13 @@ func conformance(t *testing.T, name string, addrs []string) backendtest.Harness 
 	c := newClient(t, addrs)
 	var opened atomic.Int64
 	return backendtest.Harness{
-		Name:   name,
-		Cannot: map[backendtest.Ability]string{backendtest.Clock: "it tells no time: the record of a lock that is no mutex may stay after a fault, without a holder, until somebody uses its key"},
+		Name: name,
+		Cannot: map[backendtest.Ability]string{
+			backendtest.Clock: "it has no clock: the record of a lock other than a mutex may stay after a fault, without a holder, until somebody uses its key",
+		},
 		Open: func(t testing.TB) driver.Backend {
-			// By one member each: what they agree on must be the same by all. (A client of
-			// three has a dozen goroutines more, which the suite would count.)
+			// Each client uses one member, since all members must give the same answers. (A client of
+			// three members has a dozen more goroutines, which the suite would count.)
 			return New(newClient(t, addrs[opened.Add(1)%int64(len(addrs)):][:1]))
 		},
 		OpenFaulty: func(t testing.TB) (driver.Backend, backendtest.Faults) {
@@ -54,8 +56,8 @@ func conformance(t *testing.T, name string, addrs []string) backendtest.Harness 
 			return open(t, n), n
 		},
 		TTL: 1900 * time.Millisecond,
-		// To the session's whole second, and what etcd takes to see that a lease is over
-		// (it looks twice a second) and to have that agreed.
+		// The session is rounded up to a whole second. Then etcd needs time to notice that the lease has
+		// ended (it checks twice a second), and to agree on that.
 		Slack:  1200 * time.Millisecond,
 		MaxTTL: maxTTL,
 		MaxKey: maxKey,

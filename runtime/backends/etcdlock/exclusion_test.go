@@ -18,7 +18,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// What others keep below a key is no matter of its lock, however large it is.
+// Data of others below a key does not affect its lock, however large the data is.
 func TestMuchBelowTheKey(t *testing.T) {
 	t.Parallel()
 	b, key, c := newBackend(t, shared(t)), newKey(t), admin(t, shared(t))
@@ -37,7 +37,7 @@ func TestMuchBelowTheKey(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A lease that is made when its session has ended is over, and its release closes it.
+// A lease that is created after its session has ended is over, and its release closes it.
 func TestLeaseInASessionThatHasEnded(t *testing.T) {
 	t.Parallel()
 	b, key := newBackend(t, shared(t)), newKey(t)
@@ -52,7 +52,7 @@ func TestLeaseInASessionThatHasEnded(t *testing.T) {
 	require.Zero(t, b.remembered())
 }
 
-// The layout is that of concurrency.Mutex; the value is ours.
+// The layout is that of concurrency.Mutex, but the value is ours.
 func TestLayout(t *testing.T) {
 	t.Parallel()
 	b, c, key := newBackend(t, shared(t)), admin(t, shared(t)), newKey(t)
@@ -91,16 +91,17 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// One at a time, in the order in which they came, whoever shares what.
+// A key has one holder at a time, in the order of arrival, no matter which Locker, Backend or process
+// the acquisitions belong to.
 func TestExclusion(t *testing.T) {
 	t.Parallel()
 	b, other, key := newBackend(t, shared(t)), newBackend(t, shared(t)), newKey(t)
 	lease := taken(t, b, attempt(key, "A:1"))
-	requireHeld(t, b, attempt(key, "A:2"))       // the same Locker
-	requireHeld(t, b, attempt(key, "B:1"))       // another on the same backend
-	requireHeld(t, other, attempt(key, "C:1"))   // another process
-	requireHeld(t, b, only(attempt(key, "D:1"))) // does not wait
-	taken(t, b, attempt(key+"2", "B:2"))         // another key
+	requireHeld(t, b, attempt(key, "A:2"))        // the same Locker
+	requireHeld(t, b, attempt(key, "B:1"))        // another on the same backend
+	requireHeld(t, other, attempt(key, "C:1"))    // another process
+	requireHeld(t, b, asTry(attempt(key, "D:1"))) // a try
+	taken(t, b, attempt(key+"2", "B:2"))          // another key
 	require.NotZero(t, first(lease))
 	released(t, lease)
 	requireHeld(t, other, attempt(key, "C:1"))
@@ -113,7 +114,7 @@ func TestExclusion(t *testing.T) {
 	nothingLeft(t, admin(t, shared(t)), key)
 }
 
-// One acquisition repeated is one lease.
+// An acquisition that is repeated gets the same lease.
 func TestAcquireIsIdempotent(t *testing.T) {
 	t.Parallel()
 	b, key := newBackend(t, shared(t)), newKey(t)
@@ -123,11 +124,11 @@ func TestAcquireIsIdempotent(t *testing.T) {
 	released(t, taken(t, b, attempt(key, "B:1")))
 }
 
-// Many at once, in one process and in several, on one key.
+// Many goroutines, in one process and in several, use one key at once.
 func TestManyLockers(t *testing.T) {
 	t.Parallel()
 	key, b := newKey(t), New(newClient(t, []string{shared(t)}))
-	var inside, total int // guarded by the lock under test: the race detector looks on
+	var inside, total int // guarded by the lock under test; the race detector checks this too
 	var last uint64
 	var all sync.WaitGroup
 	for _, l := range []*lock.Locker{lockerOn(t, b), lockerOn(t, b), newLocker(t, shared(t)), newLocker(t, shared(t))} {
@@ -138,7 +139,7 @@ func TestManyLockers(t *testing.T) {
 						inside++
 						now, _ := lock.Token(ctx)
 						if inside != 1 || now <= last {
-							t.Errorf("%d are inside; token %d after %d", inside, now, last)
+							t.Errorf("%d are inside; token %d after token %d", inside, now, last)
 						}
 						last = now
 						total++
@@ -157,15 +158,15 @@ func TestManyLockers(t *testing.T) {
 	nothingLeft(t, admin(t, shared(t)), key)
 }
 
-// concurrency.Mutex and we exclude and wake each other.
+// concurrency.Mutex and our lock exclude and wake each other.
 func TestInterop(t *testing.T) {
 	t.Parallel()
 	key, b := newKey(t), newBackend(t, shared(t))
 	c := admin(t, shared(t))
-	mutex := concurrency.NewMutex(stranger(t, shared(t)), key)
+	mutex := concurrency.NewMutex(otherSession(t, shared(t)), key)
 
 	require.NoError(t, mutex.Lock(t.Context()))
-	requireHeld(t, b, only(attempt(key, "A:1")))
+	requireHeld(t, b, asTry(attempt(key, "A:1")))
 	waiting := attempt(key, "A:2")
 	requireHeld(t, b, waiting)
 	sub, err := b.Subscribe(t.Context(), waiting)
@@ -185,11 +186,11 @@ func TestInterop(t *testing.T) {
 	require.NoError(t, mutex.Unlock(t.Context()))
 }
 
-// A thousand turns with the other client, counted without an atomic command.
+// The other client and ours take turns, and count without an atomic command.
 func TestInteropCounts(t *testing.T) {
 	t.Parallel()
 	key, l := newKey(t), newLocker(t, shared(t))
-	mutex := concurrency.NewMutex(stranger(t, shared(t)), key)
+	mutex := concurrency.NewMutex(otherSession(t, shared(t)), key)
 	const each = 50
 	var n int
 	var both sync.WaitGroup
@@ -213,8 +214,8 @@ func TestInteropCounts(t *testing.T) {
 	require.Equal(t, 2*each, n)
 }
 
-// a and a/b are independent of each other, whichever is there first and however
-// many there are.
+// The keys a and a/b are independent of each other, whichever is locked first and however
+// many keys below a are locked.
 func TestNestedKeys(t *testing.T) {
 	t.Parallel()
 	b, key := newBackend(t, shared(t)), newKey(t)
@@ -224,9 +225,9 @@ func TestNestedKeys(t *testing.T) {
 		more = append(more, taken(t, b, attempt(key+"/"+strconv.Itoa(i), "A:2")))
 	}
 	for _, id := range []string{"A:3", "B:1"} {
-		released(t, taken(t, b, only(attempt(key, id))))
+		released(t, taken(t, b, asTry(attempt(key, id))))
 		outer := taken(t, b, attempt(key, id))
-		requireHeld(t, b, only(attempt(key, "C:1")))
+		requireHeld(t, b, asTry(attempt(key, "C:1")))
 		requireHeld(t, b, attempt(key, "C:2"))
 		for i := range 6 {
 			released(t, more[i])
@@ -241,7 +242,7 @@ func TestNestedKeys(t *testing.T) {
 	released(t, taken(t, b, attempt(key+"/b", "B:2")))
 }
 
-// A key without a lease is no lock of anyone's, and would be there for ever.
+// A key without a lease is not a lock of anyone, and would never be deleted.
 func TestForeignKey(t *testing.T) {
 	t.Parallel()
 	key, l, c := newKey(t), newLocker(t, shared(t)), admin(t, shared(t))
@@ -265,7 +266,7 @@ func TestForeignKey(t *testing.T) {
 	}
 	keys, _ := below(t, c, key+"/")
 	require.Equal(t, []string{"x"}, keys)
-	// Nor is what is no record where records are.
+	// A value that is not a record is a conflict too, at the key of a record.
 	other := newKey(t)
 	_, err = c.Put(t.Context(), recordOf(other), "foreign")
 	require.NoError(t, err)
@@ -275,7 +276,7 @@ func TestForeignKey(t *testing.T) {
 		require.ErrorContains(t, err, "no lock of ")
 	}
 
-	// One that has a lease is a contender, whoever wrote it.
+	// A key that has a lease is a contender, whoever wrote it.
 	granted, err := c.Grant(t.Context(), 10)
 	require.NoError(t, err)
 	_, err = c.Put(t.Context(), key+"/x", "foreign", clientv3.WithLease(granted.ID))

@@ -15,8 +15,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// faults stands between a client and the network, where single requests can be
-// told apart: what lies behind it is the real server.
+// faults disturbs single requests between a client and its connection to the real
+// server.
 type faults struct {
 	mu     sync.Mutex
 	counts map[string]int
@@ -26,18 +26,18 @@ type faults struct {
 
 type match func(req any) bool
 
-// loss is an order to lose the replies to the next requests that match.
+// loss says to lose the replies to the next requests that match.
 type loss struct {
 	match match
 	left  int
 	first sync.Once
-	lost  chan struct{} // closed when the first was
+	lost  chan struct{} // closed when the first reply was lost
 }
 
 // heldBack is a request that arrives when the test says so.
 type heldBack struct {
 	match     match
-	copy      bool // its caller is told at once that it has no answer
+	copy      bool // its caller gets an error at once, and sends the request again
 	arrived   chan struct{}
 	deliver   chan struct{}
 	delivered chan error
@@ -51,8 +51,8 @@ func withFaults(f *faults) func(*clientv3.Config) {
 	}
 }
 
-// lose has the replies to the next n requests that match lost; the requests run. What it
-// returns is closed when the first reply was.
+// lose loses the replies to the next n requests that match. The requests run. The channel is
+// closed when the first reply was lost.
 func (f *faults) lose(n int, m match) <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -68,10 +68,10 @@ func (f *faults) heal() {
 	f.losses = nil
 }
 
-// late holds back the next request that matches: its caller gives up.
+// late holds back the next request that matches, until its caller gives up and the test delivers it.
 func (f *faults) late(m match) *heldBack { return f.hold(m, false) }
 
-// lateCopy holds back the next request that matches: its caller sends it again.
+// lateCopy holds back the next request that matches. Its caller sends it again at once.
 func (f *faults) lateCopy(m match) *heldBack { return f.hold(m, true) }
 
 func (f *faults) hold(m match, sentAgain bool) *heldBack {
@@ -186,7 +186,7 @@ func deletes(key string) match {
 	}
 }
 
-// arrives lets a request that was held back through.
+// arrives delivers a request that was held back.
 func (h *heldBack) arrives(t testing.TB) error {
 	t.Helper()
 	close(h.deliver)

@@ -14,8 +14,8 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// S69: what a candidate would watch is compacted away in its campaign, beside it and while
-// it is cut off. It leads as soon as the leader resigns.
+// S69: the revision from which a candidate watches is compacted away during its campaign, while it is
+// connected and while it is cut off. It leads as soon as the leader resigns.
 func TestCompactionInACampaign(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartEtcd(t)
@@ -53,28 +53,28 @@ func TestCompactionInACampaign(t *testing.T) {
 			compact()
 			proxy.Accept()
 		}
-		require.Empty(t, terms, "it leads beside another")
+		require.Empty(t, terms, "the candidate leads while another leads")
 		require.NoError(t, lock.Check(ctx))
 		begin := time.Now()
 		require.NoError(t, finish(held))
 		term := receive(t, "the leadership", terms)
 		limit := 500 * time.Millisecond // far below the poll of a second, and the lease
 		if cutOff {
-			limit += 2 * time.Second // and the client's way back
+			limit += 2 * time.Second // the client needs time to connect again
 		}
 		require.Less(t, time.Since(begin), limit+meter.Since(begin))
 		require.NoError(t, lock.Check(term))
 		highest = token(t, term)
 		close(resign)
 		require.NoError(t, receive(t, "the end of the campaign", ended))
-		// Where an answer was lost the record itself stays a while.
-		eventually(t, "nobody is left", func() bool { return !inRecord(t, c, "leader", `"queue":`) && !inRecord(t, c, "leader", `"in":`) })
+		// If an answer was lost, the record itself stays for a while.
+		eventually(t, "nobody is left in the record", func() bool { return !inRecord(t, c, "leader", `"queue":`) && !inRecord(t, c, "leader", `"in":`) })
 	}
 }
 
-// The record of a leadership is deleted under a leader and a candidate. Who leads then has the
-// record again, with its token, and there is one such: etcd's Election lets a candidate
-// through whose key is gone.
+// The record of a leadership is deleted while there are a leader and a candidate. After that there is
+// one leader, and a record with its token. (etcd's Election lets a candidate lead although its key
+// is gone.)
 func TestNoLeaderWithoutARecord(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Etcd(t)
@@ -105,12 +105,12 @@ func TestNoLeaderWithoutARecord(t *testing.T) {
 	receive(t, "the loss", old.Done())
 	require.ErrorIs(t, context.Cause(old), lock.ErrLost)
 	term := receive(t, "the next leader", terms)
-	time.Sleep(p.TTL) // in which another would take over what is not renewed
-	require.Empty(t, terms, "two lead")
+	time.Sleep(p.TTL) // without a renewal another would lead by then
+	require.Empty(t, terms, "two lead at the same time")
 	require.NoError(t, lock.Check(term))
 	who, err := all[0].Leader(t.Context(), p, key)
 	require.NoError(t, err)
-	require.NotNil(t, who, "one leads, and the engine knows of none")
+	require.NotNil(t, who, "there is a leader, but the engine names none")
 	require.Equal(t, token(t, term), who.Token)
 	require.Greater(t, who.Token, before)
 
@@ -118,10 +118,10 @@ func TestNoLeaderWithoutARecord(t *testing.T) {
 	for range all {
 		require.ErrorIs(t, receive(t, "the end of a campaign", ended), context.Canceled)
 	}
-	eventually(t, "nobody is left", func() bool { return !inRecord(t, c, key, `"queue":`) && !inRecord(t, c, key, `"in":`) })
+	eventually(t, "nobody is left in the record", func() bool { return !inRecord(t, c, key, `"queue":`) && !inRecord(t, c, key, `"in":`) })
 }
 
-// inRecord reports whether the record of key has this word.
+// inRecord reports whether the record of key contains word.
 func inRecord(t *testing.T, c *clientv3.Client, key, word string) bool {
 	t.Helper()
 	resp, err := c.Get(t.Context(), recordOf(key))

@@ -11,8 +11,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// What others have written does not keep the locks behind it from being listed: a lock whose
-// key is too long for us, and what only begins like a record.
+// Data of others does not keep the locks after it out of a list. Here it is a lock whose key is too
+// long for us, and a value that begins like a record.
 func TestListBesideStrangeKeys(t *testing.T) {
 	t.Parallel()
 	b, c, key := newBackend(t, shared(t)), admin(t, shared(t)), newKey(t)
@@ -32,7 +32,7 @@ func TestListBesideStrangeKeys(t *testing.T) {
 	released(t, lease)
 }
 
-// A refusal names who holds the lock, and not who waits for it as well.
+// A refusal names the holder of the lock, not a waiter.
 func TestRefusalNamesTheHolder(t *testing.T) {
 	t.Parallel()
 	b, key := newBackend(t, shared(t)), newKey(t)
@@ -47,9 +47,9 @@ func TestRefusalNamesTheHolder(t *testing.T) {
 	require.Equal(t, holder(1), refused(attempt(key, holder(2))))
 	for range 2 {
 		require.Equal(t, holder(1), refused(attempt(key, holder(3))))
-		require.Equal(t, holder(1), refused(only(attempt(key, holder(4)))))
+		require.Equal(t, holder(1), refused(asTry(attempt(key, holder(4)))))
 	}
 	for n := 5; n < 9; n++ {
-		require.Contains(t, []string{"", holder(1)}, refused(attempt(key, holder(n))), "it may not be known")
+		require.Contains(t, []string{"", holder(1)}, refused(attempt(key, holder(n))), "the holder may be unknown, but not wrong")
 	}
 }

@@ -30,15 +30,15 @@ func leaseOf(t testing.TB, c *clientv3.Client, key string) clientv3.LeaseID {
 	return clientv3.LeaseID(resp.Kvs[0].Lease)
 }
 
-// watchServer returns what knows how late the server of c answers.
+// watchServer returns a meter that measures how late the server of c answers.
 func watchServer(t testing.TB, c *clientv3.Client) *lagmeter.Server {
 	server := lagmeter.Watch(func(ctx context.Context) { _, _ = c.Get(ctx, "any") })
 	t.Cleanup(server.Stop)
 	return server
 }
 
-// requireKept requires that held, whose lease has been renewed since begin, is not lost, unless this process
-// or the server was late by half of the lease. It releases it.
+// requireKept releases held, whose lease has been renewed since begin. It requires that held is not lost, unless
+// this process or the server was late by half of the lease.
 func requireKept(t testing.TB, server *lagmeter.Server, ctx context.Context, held *lock.Hold, begin time.Time, lease time.Duration) {
 	t.Helper()
 	err := cmp.Or(lock.Check(ctx), finish(held))
@@ -47,7 +47,7 @@ func requireKept(t testing.TB, server *lagmeter.Server, ctx context.Context, hel
 	}
 }
 
-// requireLost requires that the hold under ctx is lost within limit of begin.
+// requireLost requires that the hold of ctx is lost within limit after begin.
 func requireLost(t testing.TB, ctx context.Context, begin time.Time, limit time.Duration) {
 	t.Helper()
 	receive(t, "the loss", ctx.Done())
@@ -56,8 +56,8 @@ func requireLost(t testing.TB, ctx context.Context, begin time.Time, limit time.
 	require.ErrorIs(t, lock.Check(ctx), lock.ErrLost)
 }
 
-// S31, S54: a key that someone deletes. The holder hears of it at the next
-// renewal, and none makes it anew.
+// S31, S54: somebody deletes a key. The holder learns this at the next
+// renewal, and no renewal creates the key again.
 func TestKeyTakenAway(t *testing.T) {
 	t.Parallel()
 	key, l, c := newKey(t), newLocker(t, shared(t)), admin(t, shared(t))
@@ -68,7 +68,7 @@ func TestKeyTakenAway(t *testing.T) {
 	require.NoError(t, err)
 	requireLost(t, ctx, time.Now(), lease/3+200*time.Millisecond)
 	require.ErrorIs(t, finish(held), lock.ErrLost)
-	time.Sleep(lease / 2) // in which another renewal would make it anew
+	time.Sleep(lease / 2) // another renewal would create the key again by then
 	nothingLeft(t, c, key)
 	require.NoError(t, lock.Check(other))
 	require.NoError(t, finish(kept))
@@ -76,11 +76,11 @@ func TestKeyTakenAway(t *testing.T) {
 	_, held = acquire(t, l, nil, key)
 	_, err = c.Delete(t.Context(), key+"/", clientv3.WithPrefix())
 	require.NoError(t, err)
-	require.ErrorIs(t, finish(held), lock.ErrLost, "it returns before the next renewal")
+	require.ErrorIs(t, finish(held), lock.ErrLost, "the method returned before the next renewal")
 }
 
-// S71: a session that the server ended takes all its locks along, and is not
-// taken up again.
+// S71: when the server ends a session, all its locks are lost. The session is not
+// used again.
 func TestSessionRevoked(t *testing.T) {
 	t.Parallel()
 	key, b, c := newKey(t), New(newClient(t, []string{shared(t)})), admin(t, shared(t))
@@ -92,7 +92,7 @@ func TestSessionRevoked(t *testing.T) {
 	_, err := c.Revoke(t.Context(), leaseOf(t, c, key))
 	require.NoError(t, err)
 	begin := time.Now()
-	again, third := acquire(t, l, ttl(lease), key+"3") // finds the session gone, at once
+	again, third := acquire(t, l, ttl(lease), key+"3") // finds at once that the session is gone
 	require.Less(t, time.Since(begin), lease/6)        // long before the next keep-alive
 	begin = time.Now()
 	requireLost(t, ctx, begin, 100*time.Millisecond)
@@ -102,7 +102,7 @@ func TestSessionRevoked(t *testing.T) {
 	require.Greater(t, token(t, again), before)
 	require.NoError(t, finish(third))
 
-	// Without another call it is the next keep-alive that tells.
+	// Without another call, the next keep-alive finds it.
 	ctx, held = acquire(t, l, ttl(lease), key)
 	_, err = c.Revoke(t.Context(), leaseOf(t, c, key))
 	require.NoError(t, err)
@@ -113,8 +113,8 @@ func TestSessionRevoked(t *testing.T) {
 	require.ErrorIs(t, finish(held), lock.ErrLost)
 }
 
-// S1, S33: silence. The holder hears of the end in time, on its own clock, and
-// before another gets the lock (G1, G2).
+// S1, S33: silence. The holder's context ends in time, by its own clock, and
+// before another client gets the lock (G1, G2).
 func TestSilence(t *testing.T) {
 	t.Parallel()
 	proxy := faultproxy.NewStream(t, shared(t))
@@ -129,13 +129,13 @@ func TestSilence(t *testing.T) {
 	select {
 	case <-ctx.Done():
 	case <-waiting:
-		require.Fail(t, "two at once")
+		require.Fail(t, "two hold the key at once")
 	}
 	require.Greater(t, time.Since(asked), lease*9/10)
 	require.Less(t, time.Since(begin), 2*time.Second+meter.Since(begin))
 	got := receive(t, "the lock", waiting)
 	require.NoError(t, got.err)
-	require.Less(t, got.at.Sub(begin), 2*time.Second+2*time.Second+meter.Since(begin), "a session's ttl, and what etcd takes to see it")
+	require.Less(t, got.at.Sub(begin), 2*time.Second+2*time.Second+meter.Since(begin), "a session's ttl, and the time that etcd needs to notice its end")
 	require.Greater(t, token(t, got.ctx), token(t, ctx))
 	require.ErrorIs(t, finish(held), lock.ErrLost)
 	require.ErrorIs(t, finish(second), lock.ErrLost)
@@ -144,12 +144,12 @@ func TestSilence(t *testing.T) {
 	again, third := acquire(t, l, ttl(lease), key+"3")
 	require.NoError(t, lock.Check(again))
 	require.NoError(t, finish(third))
-	require.NoError(t, lock.Check(got.ctx), "what was late frees no other")
+	require.NoError(t, lock.Check(got.ctx), "late requests must not free the next holder's lock")
 	require.NoError(t, finish(got.held))
 }
 
-// S20, F7: a deadline counts from before the keep-alive was sent, and not from
-// when its answer came.
+// S20, F7: a deadline counts from before the keep-alive was sent, not from
+// the arrival of its answer.
 func TestDeadlineCountsFromTheSending(t *testing.T) {
 	t.Parallel()
 	proxy := faultproxy.NewStream(t, shared(t))
@@ -160,7 +160,7 @@ func TestDeadlineCountsFromTheSending(t *testing.T) {
 	proxy.Delay(faultproxy.Replies, late)
 	lease := taken(t, b, a)
 	s := lease.(*lease_).session
-	require.Less(t, s.Left(), 5*time.Second-late, "the grant's answer came late, too")
+	require.Less(t, s.Left(), 5*time.Second-late, "the answer to the grant was late too")
 	for range 3 {
 		before := s.Deadline()
 		tried := s.Ask()
@@ -178,8 +178,8 @@ func TestDeadlineCountsFromTheSending(t *testing.T) {
 // lease_ lets tests that call a lease "lease" name its type.
 type lease_ = lease
 
-// The session is kept alive by itself, also when nobody renews; and the lease of
-// a policy that is not renewed ends all the same, for its holder and at the server.
+// The session keeps itself alive even if nobody renews. The lease of a policy with NoRenew
+// ends nevertheless, for its holder and at the server.
 func TestLeaseThatIsNotRenewed(t *testing.T) {
 	t.Parallel()
 	key, b, c := newKey(t), New(newClient(t, []string{shared(t)})), admin(t, shared(t))
@@ -192,12 +192,12 @@ func TestLeaseThatIsNotRenewed(t *testing.T) {
 	begin := time.Now()
 	waiting := start(t.Context(), newLocker(t, shared(t)), nil, key)
 	requireLost(t, ctx, begin, lease)
-	require.Greater(t, time.Since(asked), lease*9/10, "not with the session's next keep-alive")
+	require.Greater(t, time.Since(asked), lease*9/10, "the lease must not end with the session's next keep-alive")
 	got := receive(t, "the lock", waiting) // while the method still runs
 	require.NoError(t, got.err)
 	require.Greater(t, got.at.Sub(asked), lease)
-	require.Less(t, got.at.Sub(begin), 3*time.Second+meter.Since(begin), "before the session could end")
-	eventually(t, "it is forgotten", func() bool { return b.remembered() <= 1 }) // the other lock
+	require.Less(t, got.at.Sub(begin), 3*time.Second+meter.Since(begin), "the lock must be free before the session could end")
+	eventually(t, "the lease is forgotten", func() bool { return b.remembered() <= 1 }) // the other lock
 	require.ErrorIs(t, finish(held), lock.ErrLost)
 	require.NoError(t, finish(got.held))
 	time.Sleep(lease)
@@ -205,26 +205,26 @@ func TestLeaseThatIsNotRenewed(t *testing.T) {
 	nothingLeft(t, c, key)
 }
 
-// G7: a renewal that waits for a keep-alive revives no lease that ended meanwhile, and
+// G7: a renewal that waits for a keep-alive does not revive a lease that has ended meanwhile, and
 // whose key is being deleted.
 func TestLateRenewal(t *testing.T) {
 	t.Parallel()
-	b, f, key := torn(t)
+	b, f, key := faulty(t)
 	a := attempt(key, "A:1")
 	a.TTL = 400 * time.Millisecond
-	late := f.late(deletes(key)) // by the lease's end
+	late := f.late(deletes(key)) // sent when the lease ends
 	lease := taken(t, b, a)
 	s := lease.(*lease_).session
 	renewed := make(chan error, 1)
-	go func() { renewed <- lease.Renew(t.Context(), 2*time.Hour) }() // no session has half of that
+	go func() { renewed <- lease.Renew(t.Context(), 2*time.Hour) }() // no session has half of that left
 	receive(t, "the end", late.arrived)
-	s.Extend(driver.Now(), 2*time.Hour, time.Hour) // as the keep-alive that is waited for does
+	s.Extend(driver.Now(), 2*time.Hour, time.Hour) // as the awaited keep-alive does
 	require.ErrorIs(t, receive(t, "an answer", renewed), lock.ErrLost)
 	require.Zero(t, max(lease.Deadline().Left(), 0))
 	require.NoError(t, late.arrives(t))
 }
 
-// Renewed by the watchdog for many times its ttl; with one session. S66 can't be: the
+// The watchdog renews a lease for several times its ttl, with one session. S66 can't happen: the
 // streams of keep-alives are our own, each with one request and one answer at a time.
 func TestRenewal(t *testing.T) {
 	t.Parallel()
@@ -242,13 +242,13 @@ func TestRenewal(t *testing.T) {
 	requireKept(t, server, ctx, held, begin, lease)
 }
 
-// A keep-alive whose answer is late keeps no other from being sent, by a stream of its own.
-// One stream is left, for those that follow.
+// While the answer to a keep-alive is late, another keep-alive can be sent on a stream of its own.
+// After that one stream is left for later keep-alives.
 func TestKeepAlivesOverlap(t *testing.T) {
 	t.Parallel()
 	proxy, f := faultproxy.NewStream(t, shared(t)), &faults{}
 	b := newBackend(t, proxy.Addr(), withFaults(f))
-	s := sessionFor(t, b, "A", time.Hour) // which asks for none itself
+	s := sessionFor(t, b, "A", time.Hour) // it sends no keep-alive by itself during the test
 	s.Use()
 	require.NoError(t, s.KeepAlive(t.Context()))
 	require.Equal(t, 1, f.count("LeaseKeepAlive"))
@@ -268,7 +268,7 @@ func TestKeepAlivesOverlap(t *testing.T) {
 	require.NoError(t, s.KeepAlive(t.Context()))
 	require.Equal(t, 2, f.count("LeaseKeepAlive"))
 
-	// One that is given up takes its stream along.
+	// A keep-alive that is given up ends its stream.
 	proxy.Hole(both)
 	ctx, cancel := contextFor(t, 50*time.Millisecond)
 	defer cancel()
@@ -278,7 +278,7 @@ func TestKeepAlivesOverlap(t *testing.T) {
 	require.Equal(t, 3, f.count("LeaseKeepAlive"))
 }
 
-// A session that nobody uses is given back; the next acquire makes a new one.
+// A session that nobody uses is revoked, and the next acquire creates a new one.
 func TestIdleSession(t *testing.T) {
 	t.Parallel()
 	b, key := newBackend(t, shared(t)), newKey(t)
@@ -295,13 +295,13 @@ func TestIdleSession(t *testing.T) {
 		return left.TTL >= 0
 	}
 	require.True(t, alive())
-	eventually(t, "the session is given back", func() bool { return !alive() })
-	eventually(t, "and forgotten", func() bool { return len(b.sessionsOf("A")) == 0 })
+	eventually(t, "the session is revoked", func() bool { return !alive() })
+	eventually(t, "the session is forgotten", func() bool { return len(b.sessionsOf("A")) == 0 })
 	released(t, taken(t, b, attempt(a.Key, "A:2")))
 }
 
-// What a session took along is forgotten, though its release had no answer, and is never
-// tried again.
+// A lease that ended with its session is forgotten, even if its release had no answer and is never
+// repeated.
 func TestSessionIsForgotten(t *testing.T) {
 	t.Parallel()
 	proxy := faultproxy.NewStream(t, shared(t))
@@ -315,15 +315,15 @@ func TestSessionIsForgotten(t *testing.T) {
 	require.Error(t, lease.Release(t.Context(), 0))
 	receive(t, "the end of the session", lease.(*lease_).session.Context().Done())
 	proxy.Accept()
-	eventually(t, "all is forgotten", func() bool { return b.remembered()+len(b.sessions.All()) == 0 })
+	eventually(t, "the lease and the session are forgotten", func() bool { return b.remembered()+len(b.sessions.All()) == 0 })
 	require.ErrorIs(t, lease.Release(t.Context(), 0), lock.ErrLost)
 }
 
-// An undo has nothing to do with a session that is still being granted: who waits for
-// it gets it. Close ends it, and forgets it.
+// An undo does not affect a session that is still being granted, and the acquire that waits for it
+// gets it. Close ends such a session and forgets it.
 func TestSessionThatIsBeingGranted(t *testing.T) {
 	t.Parallel()
-	b, f, key := torn(t)
+	b, f, key := faulty(t)
 	released(t, taken(t, b, attempt(key, "A:1")))
 	grant := func(req any) bool { _, ok := req.(*pb.LeaseGrantRequest); return ok }
 	begin := func(ttl time.Duration) (*heldBack, <-chan error) {
@@ -351,7 +351,7 @@ func TestSessionThatIsBeingGranted(t *testing.T) {
 	require.NoError(t, late.arrives(t))
 }
 
-// S5: Close gives back what it holds, at once.
+// S5: Close releases all locks at once.
 func TestClose(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartEtcd(t)
@@ -366,7 +366,7 @@ func TestClose(t *testing.T) {
 	require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
 	require.ErrorIs(t, finish(held), lock.ErrLost)
 	nothingLeft(t, c, "key")
-	require.NoError(t, finish(other), "the backend lives on for the other")
+	require.NoError(t, finish(other), "the Backend must stay open for the other Locker")
 	closeLocker(t, two)
 	all, err := c.Leases(t.Context())
 	require.NoError(t, err)

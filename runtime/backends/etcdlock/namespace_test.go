@@ -10,8 +10,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// A client whose interfaces are wrapped by clientv3/namespace does as any other: who waits is
-// told, and notes are found.
+// A client whose interfaces are wrapped by clientv3/namespace works like any other: waiters are
+// notified, and notes are found.
 func TestClientWithNamespace(t *testing.T) {
 	t.Parallel()
 	client := newClient(t, []string{shared(t)})

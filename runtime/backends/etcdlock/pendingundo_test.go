@@ -18,9 +18,9 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// undoneInVain has an undo of a fail, and nobody tries it again; the session
-// outlives the outage.
-func undoneInVain(t testing.TB, b *Backend, proxy *faultproxy.Stream, a *driver.Acquisition) {
+// failedUndo has an undo of a fail, and does not repeat it. The session
+// survives the outage.
+func failedUndo(t testing.TB, b *Backend, proxy *faultproxy.Stream, a *driver.Acquisition) {
 	t.Helper()
 	proxy.Refuse()
 	proxy.Reset()
@@ -32,9 +32,9 @@ func undoneInVain(t testing.TB, b *Backend, proxy *faultproxy.Stream, a *driver.
 	back, cancel := contextFor(t, soon)
 	defer cancel()
 	for state := b.conn.GetState(); state != connectivity.Ready; state = b.conn.GetState() {
-		require.True(t, b.conn.WaitForStateChange(back, state), "there is a connection again")
+		require.True(t, b.conn.WaitForStateChange(back, state), "the client must connect again")
 	}
-	require.Less(t, time.Since(accepted), 600*time.Millisecond+meter.Since(accepted), "gRPC by itself pauses for 800 ms at least")
+	require.Less(t, time.Since(accepted), 600*time.Millisecond+meter.Since(accepted), "by itself gRPC would pause for at least 800 ms")
 }
 
 // nothingPending waits until the sessions of locker have no undo pending.
@@ -50,29 +50,29 @@ func nothingPending(t testing.TB, b *Backend, locker string) {
 	})
 }
 
-// G6: what an undo that failed did not free would be kept alive for ever: the session
-// makes up for it.
+// G6: an undo failed, so the session would keep the lock alive forever. The session therefore
+// repeats the undo.
 func TestPendingUndo(t *testing.T) {
 	t.Parallel()
 	proxy, c := faultproxy.NewStream(t, shared(t)), admin(t, shared(t))
-	b, f, key := patient(t, proxy.Addr())
+	b, f, key := withoutResends(t, proxy.Addr())
 	a := attempt(key, "A:1")
-	require.NoError(t, straggling(t, b, f, a).arrives(t))
+	require.NoError(t, lateAcquire(t, b, f, a).arrives(t))
 	queued(t, c, key, 1)
-	undoneInVain(t, b, proxy, a)
+	failedUndo(t, b, proxy, a)
 	nothingLeft(t, c, key)
 	nothingPending(t, b, "A")
-	require.Len(t, tombstonesOf(t, c, a), 1, "an attempt that is late takes nothing")
+	require.Len(t, tombstonesOf(t, c, a), 1, "a late attempt must take nothing")
 
-	// One that is tried again is pending no more.
-	undoneInVain(t, b, proxy, a)
+	// An undo that the caller repeats is no longer pending.
+	failedUndo(t, b, proxy, a)
 	require.NoError(t, b.Undo(t.Context(), a))
 	for _, s := range b.sessionsOf("A") {
 		require.False(t, s.HasUndo())
 	}
 }
 
-// A queue entry that nobody wants any more goes as well; one that was taken
+// A pending undo also deletes a queue entry that nobody uses any more. An entry that was taken
 // over meanwhile stays.
 func TestPendingUndoOfAnEntry(t *testing.T) {
 	t.Parallel()
@@ -80,7 +80,7 @@ func TestPendingUndoOfAnEntry(t *testing.T) {
 	b, key := newBackend(t, proxy.Addr()), newKey(t)
 	taken(t, b, attempt(key, "B:1"))
 	requireHeld(t, b, attempt(key, "A:1"))
-	undoneInVain(t, b, proxy, attempt(key, "A:2")) // by who never asked
+	failedUndo(t, b, proxy, attempt(key, "A:2")) // an acquisition that made no attempt
 	queued(t, c, key, 1)
 	eventually(t, "the entry is forgotten", func() bool {
 		b.mu.Lock()
@@ -89,19 +89,19 @@ func TestPendingUndoOfAnEntry(t *testing.T) {
 	})
 
 	requireHeld(t, b, attempt(key, "A:3"))
-	undoneInVain(t, b, proxy, attempt(key, "A:4"))
+	failedUndo(t, b, proxy, attempt(key, "A:4"))
 	requireHeld(t, b, attempt(key, "A:5"))
 	nothingPending(t, b, "A")
 	_, values := below(t, c, key+"/")
 	require.Equal(t, []string{"B:1", "A:5"}, values)
 }
 
-// The same where an undo did not even have its turn, and could not see the entry.
+// The same if the undo did not get the turn of the entry, and could not read it.
 func TestPendingUndoWithoutTheTurn(t *testing.T) {
 	t.Parallel()
 	b, key := newBackend(t, shared(t)), newKey(t)
 	lease := taken(t, b, attempt(key, "B:1"))
-	inVain := func(a *driver.Acquisition) {
+	failUndo := func(a *driver.Acquisition) {
 		e, err := b.enter(t.Context(), a)
 		require.NoError(t, err)
 		defer e.leave()
@@ -110,23 +110,23 @@ func TestPendingUndoWithoutTheTurn(t *testing.T) {
 		require.Error(t, b.Undo(ctx, a))
 	}
 	requireHeld(t, b, attempt(key, "A:1"))
-	inVain(only(attempt(key, "A:2"))) // another waits there
+	failUndo(asTry(attempt(key, "A:2"))) // another acquisition waits there
 	nothingPending(t, b, "A")
 	queued(t, b.client, key, 2)
-	inVain(attempt(key, "A:3"))
-	requireHeld(t, b, attempt(key, "A:4")) // it serves the next
+	failUndo(attempt(key, "A:3"))
+	requireHeld(t, b, attempt(key, "A:4")) // the entry serves the next acquisition
 	nothingPending(t, b, "A")
 	_, values := below(t, b.client, key+"/")
 	require.Equal(t, []string{"B:1", "A:4"}, values)
-	inVain(attempt(key, "A:5"))
+	failUndo(attempt(key, "A:5"))
 	nothingPending(t, b, "A")
 	released(t, lease)
 	_, values = below(t, b.client, key+"/")
 	require.Empty(t, values)
 }
 
-// Where nobody comes back for a queue entry, and its undo fails until its session
-// has ended, it is forgotten with that.
+// Nobody uses a queue entry any more, and its undo fails until its session has ended. Then the
+// Backend forgets the entry.
 func TestEntryIsForgotten(t *testing.T) {
 	t.Parallel()
 	proxy, key := faultproxy.NewStream(t, shared(t)), newKey(t)
@@ -141,11 +141,11 @@ func TestEntryIsForgotten(t *testing.T) {
 	require.Error(t, b.Undo(ctx, a))
 	s.End(errSessionEnded)
 	proxy.Accept()
-	eventually(t, "all is forgotten", func() bool { return b.remembered()+len(b.sessions.All()) == 0 })
+	eventually(t, "the entry and the session are forgotten", func() bool { return b.remembered()+len(b.sessions.All()) == 0 })
 }
 
-// A queue entry in a session that ended as it was taken is to be undone where there is no new
-// session: nothing else forgets it while etcd is out of reach.
+// A session ends at the moment when a queue entry is created in it, and no new session can be granted. The
+// entry needs an undo, because nothing else forgets it while etcd can't be reached.
 func TestEntryWithoutANewSession(t *testing.T) {
 	t.Parallel()
 	var b *Backend

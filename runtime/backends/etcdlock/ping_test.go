@@ -18,7 +18,7 @@ func TestPing(t *testing.T) {
 	server := testserver.StartEtcd(t)
 	c, b := admin(t, server.Addr()), newBackend(t, server.Addr())
 	require.NoError(t, b.Ping(t.Context()))
-	eventually(t, "nothing stays", func() bool {
+	eventually(t, "no lease is left", func() bool {
 		left, err := c.Leases(t.Context())
 		return err == nil && len(left.Leases) == 0
 	})

@@ -13,17 +13,17 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// torn returns a backend whose replies can be lost, what loses them, and a key.
-func torn(t testing.TB) (*Backend, *faults, string) {
+// faulty returns a Backend, the faults of its connection, and a key.
+func faulty(t testing.TB) (*Backend, *faults, string) {
 	f := &faults{}
 	return newBackend(t, shared(t), withFaults(f)), f, newKey(t)
 }
 
-// S12, S13: replies to an acquire are lost; it is one acquisition all the same.
+// S12, S13: replies to an acquire are lost. There is still only one queue entry and one lease.
 func TestLostRepliesOfAnAcquire(t *testing.T) {
 	t.Parallel()
 	for n := 1; n <= 6; n++ {
-		b, f, key := torn(t)
+		b, f, key := faulty(t)
 		f.lose(n, writes(key))
 		a := attempt(key, "A:1")
 		lease := taken(t, b, a)
@@ -37,28 +37,28 @@ func TestLostRepliesOfAnAcquire(t *testing.T) {
 	}
 }
 
-// S14: no reply at all. The outcome is unknown, and it is undone.
+// S14: all replies are lost. The outcome is unknown, and the acquire is undone.
 func TestNoReplyToAnAcquire(t *testing.T) {
 	t.Parallel()
 	for _, queue := range []bool{true, false} {
-		b, f, key := torn(t)
+		b, f, key := faulty(t)
 		a := attempt(key, "A:1")
 		a.Queue = queue
 		_, err := b.Acquire(until(t, f.lose(100, writes(key))), a)
 		require.ErrorIs(t, err, lock.ErrIndeterminate)
 		require.True(t, a.MayHaveRun)
 		_, values := below(t, b.client, key+"/")
-		require.Equal(t, []string{"A:1"}, values, "it had come true")
+		require.Equal(t, []string{"A:1"}, values, "the acquire took the key")
 		require.NoError(t, b.Undo(t.Context(), a))
 		nothingLeft(t, b.client, key)
 		f.heal()
 		_, err = b.Acquire(t.Context(), a)
 		require.ErrorIs(t, err, errUndone)
-		released(t, taken(t, b, only(attempt(key, "A:2"))))
+		released(t, taken(t, b, asTry(attempt(key, "A:2"))))
 	}
 }
 
-// S14, by a Locker: whoever comes next need not wait for the ttl.
+// S14, with a Locker: the next acquire need not wait for the ttl.
 func TestNoReplyUnderALocker(t *testing.T) {
 	t.Parallel()
 	f, key := &faults{}, newKey(t)
@@ -71,24 +71,24 @@ func TestNoReplyUnderALocker(t *testing.T) {
 	require.NoError(t, finish(held))
 }
 
-// S15: the undoing overtakes the acquire, which finds that it was undone.
+// S15: the undo overtakes the acquire, which finds that it was undone.
 func TestUndoOvertakesTheAcquire(t *testing.T) {
 	t.Parallel()
 	for _, queue := range []bool{true, false} {
-		b, f, key := torn(t)
-		released(t, taken(t, b, attempt(newKey(t), "A:0"))) // a session
+		b, f, key := faulty(t)
+		released(t, taken(t, b, attempt(newKey(t), "A:0"))) // creates a session
 		a := attempt(key, "A:1")
 		a.Queue = queue
-		late := straggling(t, b, f, a)
+		late := lateAcquire(t, b, f, a)
 		require.NoError(t, b.Undo(t.Context(), a))
 		require.NoError(t, late.arrives(t))
 		nothingLeft(t, b.client, key)
 
-		// Over the entry of another as well.
+		// The same if the acquire takes over the entry of another acquisition.
 		lease := taken(t, b, attempt(key, "B:1"))
 		requireHeld(t, b, attempt(key, "A:2"))
 		a = attempt(key, "A:3")
-		late = straggling(t, b, f, a)
+		late = lateAcquire(t, b, f, a)
 		require.NoError(t, b.Undo(t.Context(), a))
 		require.NoError(t, late.arrives(t))
 		require.NoError(t, b.Undo(t.Context(), a))
@@ -98,8 +98,8 @@ func TestUndoOvertakesTheAcquire(t *testing.T) {
 	}
 }
 
-// The key was written, and how it stands is not known: it is undone. Many locks below it
-// make this a second request.
+// The key was written, but the answer is lost that says whether it is the first. So the acquire is undone.
+// That answer belongs to a second request, because there are many locks below the key.
 func TestNoReplyToTheLook(t *testing.T) {
 	t.Parallel()
 	f, key, c := &faults{}, newKey(t), admin(t, shared(t))
@@ -120,22 +120,22 @@ func TestNoReplyToTheLook(t *testing.T) {
 	}
 }
 
-// S16: an attempt that was sent again, and whose first copy comes after all is over.
+// S16: an attempt was sent again, and its first copy arrives after the release.
 func TestLateCopyOfAnAcquire(t *testing.T) {
 	t.Parallel()
-	b, f, key := torn(t)
+	b, f, key := faulty(t)
 	late := f.lateCopy(writes(key))
 	lease := taken(t, b, attempt(key, "A:1"))
 	released(t, lease)
 	require.NoError(t, late.arrives(t))
 	nothingLeft(t, b.client, key)
-	released(t, taken(t, b, only(attempt(key, "B:1"))))
+	released(t, taken(t, b, asTry(attempt(key, "B:1"))))
 }
 
-// The same where there is no release, as someone has deleted the key (S31).
+// The same without a release, because somebody has deleted the key (S31).
 func TestLateCopyOfALostAcquire(t *testing.T) {
 	t.Parallel()
-	b, f, key := torn(t)
+	b, f, key := faulty(t)
 	late := f.lateCopy(writes(key))
 	lease := taken(t, b, attempt(key, "A:1"))
 	_, err := b.client.Delete(t.Context(), key+"/", clientv3.WithPrefix())
@@ -145,14 +145,14 @@ func TestLateCopyOfALostAcquire(t *testing.T) {
 	require.NoError(t, late.arrives(t))
 	keys, _ := below(t, b.client, key+"/")
 	require.Empty(t, keys)
-	released(t, taken(t, b, only(attempt(key, "B:1"))))
+	released(t, taken(t, b, asTry(attempt(key, "B:1"))))
 }
 
-// S17: a release whose reply is lost has been done, and is a success; S18: what
-// comes of it late frees no other.
+// S17: a release whose reply is lost was done, and succeeds. S18: a late copy of it
+// does not free the next holder's lock.
 func TestLostRepliesOfARelease(t *testing.T) {
 	t.Parallel()
-	b, f, key := torn(t)
+	b, f, key := faulty(t)
 	lease := taken(t, b, attempt(key, "A:1"))
 	f.lose(2, deletes(key))
 	released(t, lease)
@@ -161,45 +161,45 @@ func TestLostRepliesOfARelease(t *testing.T) {
 	lease = taken(t, b, attempt(key, "A:2"))
 	require.Error(t, lease.Release(until(t, f.lose(100, deletes(key))), 0))
 	f.heal()
-	next := taken(t, b, attempt(key, "A:3")) // the same client's next
+	next := taken(t, b, attempt(key, "A:3")) // the next acquisition of the same Locker
 	released(t, lease)
 	requireHeld(t, b, attempt(key, "B:1"))
 	released(t, next)
 }
 
-// A copy of a release that comes late frees no other, be it the same client's.
+// A late copy of a release does not free the next lock, even if that belongs to the same Locker.
 func TestLateRelease(t *testing.T) {
 	t.Parallel()
-	b, f, key := torn(t)
+	b, f, key := faulty(t)
 	lease := taken(t, b, attempt(key, "A:1"))
 	late := f.lateCopy(deletes(key))
 	released(t, lease)
 	next := taken(t, b, attempt(key, "A:2"))
 	require.NoError(t, late.arrives(t))
-	requireHeld(t, b, only(attempt(key, "B:1")))
+	requireHeld(t, b, asTry(attempt(key, "B:1")))
 	released(t, next)
 }
 
-// A queue entry that was given up without an answer may be deleted late.
-// Whoever goes on with it writes it anew first, so that this hits nothing.
+// A queue entry is given up, but the request has no answer and may delete the entry late. An acquisition
+// that continues with the entry first writes it again, so that the late request deletes nothing.
 func TestLateGivingUpOfAnEntry(t *testing.T) {
 	t.Parallel()
-	b, f, key := torn(t)
+	b, f, key := faulty(t)
 	lease := taken(t, b, attempt(key, "B:1"))
 	requireHeld(t, b, attempt(key, "A:1"))
-	late, owed := f.late(deletes(key)), f.late(deletes(key)) // by the undo, and by the session for it
-	leaving := attempt(key, "A:9")                           // by a Locker whose next waiter has come meanwhile
+	late, repeated := f.late(deletes(key)), f.late(deletes(key)) // the request of the undo, and of the session that repeats it
+	leaving := attempt(key, "A:9")                               // its Locker has a next waiter meanwhile
 	require.Error(t, b.Undo(until(t, late.arrived), leaving))
-	receive(t, "what is owed", owed.arrived)
+	receive(t, "the repeated undo", repeated.arrived)
 	released(t, lease)
 	lease = taken(t, b, attempt(key, "A:1"))
 	require.NoError(t, late.arrives(t))
-	require.NoError(t, owed.arrives(t))
-	requireHeld(t, b, only(attempt(key, "B:2")))
+	require.NoError(t, repeated.arrives(t))
+	requireHeld(t, b, asTry(attempt(key, "B:2")))
 	released(t, lease)
 }
 
-// G10: the queue entry serves the next in line, whatever its ttl.
+// G10: a queue entry serves the next acquisition of its Locker, whatever its ttl.
 func TestAnEntryServesTheNext(t *testing.T) {
 	t.Parallel()
 	b, key, c := newBackend(t, shared(t)), newKey(t), admin(t, shared(t))
@@ -220,13 +220,13 @@ func TestAnEntryServesTheNext(t *testing.T) {
 	_, values = below(t, c, key+"/")
 	require.Equal(t, []string{"B:3", "D:1", "C:2"}, values)
 
-	// Given up for good, by one that never asked.
+	// The entries are given up by acquisitions that made no attempt.
 	require.NoError(t, b.Undo(t.Context(), attempt(key, "C:3")))
 	require.NoError(t, b.Undo(t.Context(), attempt(key, "D:1")))
 	require.NoError(t, b.Undo(t.Context(), attempt(key, "B:4")))
 	_, values = below(t, c, key+"/")
 	require.Equal(t, []string{"B:3"}, values)
-	require.NoError(t, b.Undo(t.Context(), attempt(key, "B:3")), "what it took is freed, too")
+	require.NoError(t, b.Undo(t.Context(), attempt(key, "B:3")), "an undo also frees the lock")
 	require.ErrorIs(t, lease.Renew(t.Context(), time.Second), lock.ErrLost)
 	nothingLeft(t, c, key)
 }

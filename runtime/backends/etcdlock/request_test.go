@@ -18,8 +18,8 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// An attempt that is ended for its time has no answer, and is sent again; one that was
-// refused at that very moment has one.
+// An attempt that ends by its timeout has no answer, and is sent again. An attempt that is
+// refused at the moment of the timeout has an answer.
 func TestAttemptTimeout(t *testing.T) {
 	t.Parallel()
 	b := newBackend(t, shared(t))
@@ -42,17 +42,17 @@ func TestAttemptTimeout(t *testing.T) {
 	}
 }
 
-// An attempt that clientv3 has sent again by itself had no answer either if a proxy has ended it, and
-// ran if its answer was lost in the process; it did not run if etcd has refused it.
+// clientv3 has sent an attempt again by itself. If a proxy ended the first attempt, or its answer was lost in this
+// process, it may have run. If etcd refused it, it has not run.
 func TestAttemptThatTheClientRepeats(t *testing.T) {
 	t.Parallel()
-	proxys := status.Error(codes.DeadlineExceeded, "upstream request timeout")
+	fromProxy := status.Error(codes.DeadlineExceeded, "upstream request timeout")
 	for _, c := range []struct {
-		first, lost error // the server's answer, and what becomes of it in the process
+		first, lost error // the server's answer, and the error that replaces it in the client
 		mayHaveRun  bool
 	}{
-		{proxys, nil, true},
-		{nil, proxys, true},
+		{fromProxy, nil, true},
+		{nil, fromProxy, true},
 		{rpctypes.ErrGRPCInvalidAuthToken, nil, false},
 	} {
 		var asked, answered atomic.Int64
@@ -84,7 +84,7 @@ func TestAttemptThatTheClientRepeats(t *testing.T) {
 	}
 }
 
-// answering starts a server of transactions that succeed where answer returns nil, and returns its address.
+// answering starts a server whose transactions succeed if answer returns nil, and returns its address.
 func answering(t *testing.T, answer func() error) string {
 	t.Helper()
 	server := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
@@ -103,7 +103,7 @@ func answering(t *testing.T, answer func() error) string {
 	return listener.Addr().String()
 }
 
-// A request that its context ended says so: gRPC's own error matches no context's error.
+// A request that ended with its context returns the context's error. gRPC's own error does not match it.
 func TestContextEndsRequest(t *testing.T) {
 	t.Parallel()
 	b := newBackend(t, shared(t))
@@ -117,7 +117,7 @@ func TestContextEndsRequest(t *testing.T) {
 	require.True(t, r.mayHaveRun)
 }
 
-// A server that can't be reached is asked a few times, and nothing may have run.
+// A request to a server that can't be reached is tried a few times, and certainly has not run.
 func TestNotSent(t *testing.T) {
 	t.Parallel()
 	b := newBackend(t, shared(t))
@@ -131,7 +131,7 @@ func TestNotSent(t *testing.T) {
 	require.Equal(t, 5, attempts)
 }
 
-// What New can't use is said by the first call.
+// If New got an unusable client, the first call returns an error that says so.
 func TestInvalidClient(t *testing.T) {
 	t.Parallel()
 	b := New(nil)

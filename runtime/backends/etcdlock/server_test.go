@@ -17,7 +17,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// A server that is not there is said so at once, whatever the policy.
+// If no server runs at the address, each acquire fails at once and says so, whatever the policy.
 func TestServerAbsent(t *testing.T) {
 	t.Parallel()
 	l := newLocker(t, fmt.Sprintf("127.0.0.1:%d", testserver.Port(t)))
@@ -32,7 +32,7 @@ func TestServerAbsent(t *testing.T) {
 	}
 }
 
-// A client that was closed under a Locker is said so at once, too.
+// If the client of a Locker was closed, an acquire fails at once and says so.
 func TestClientClosed(t *testing.T) {
 	t.Parallel()
 	client := newClient(t, []string{shared(t)})
@@ -48,7 +48,7 @@ func TestClientClosed(t *testing.T) {
 	require.Less(t, time.Since(begin), 500*time.Millisecond+meter.Since(begin))
 }
 
-// A server that comes back is found at once, and a lock outlasts its restart.
+// A server that comes back is found at once, and a lock survives the restart.
 func TestServerComesBack(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartEtcd(t)
@@ -58,7 +58,7 @@ func TestServerComesBack(t *testing.T) {
 	s := b.sessions.All()[0]
 	before := token(t, ctx)
 	server.Kill()
-	receive(t, "a keep-alive in vain", s.Ask())
+	receive(t, "a keep-alive that fails", s.Ask())
 	for range 5 {
 		rejected(t, l, try(), "key")
 	}
@@ -69,13 +69,13 @@ func TestServerComesBack(t *testing.T) {
 	require.Greater(t, token(t, inner), before)
 	require.NoError(t, finish(second))
 	deadline := s.Deadline()
-	eventually(t, "the keep-alives go on", func() bool { return deadline.Before(s.Deadline()) })
+	eventually(t, "keep-alives succeed again", func() bool { return deadline.Before(s.Deadline()) })
 	require.NoError(t, lock.Check(ctx))
 	require.NoError(t, finish(held))
 }
 
-// S68: a restart lets a lease begin anew, and what a dead process held is free a
-// ttl after that.
+// S68: after a restart etcd counts each lease from its beginning again. The lock of a dead process is
+// free a ttl after the restart.
 func TestRestartResetsLeases(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartEtcd(t)
@@ -95,8 +95,8 @@ func TestRestartResetsLeases(t *testing.T) {
 	require.NoError(t, finish(second))
 }
 
-// N8, S24: no call outlives its context by more than 100 ms, whatever the server
-// does or does not.
+// N8, S24: each call returns within 100 ms after its context ended, whatever the server
+// does.
 func TestCallsEndWithTheirContext(t *testing.T) {
 	t.Parallel()
 	frozen := testserver.StartEtcd(t)
@@ -133,7 +133,7 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 			timer := time.AfterFunc(50*time.Millisecond, cancel)
 			err := call(ctx)
 			if late := time.Since(end); late > 100*time.Millisecond+meter.Since(end) {
-				t.Errorf("%s, %s: %v late", name, what, late)
+				t.Errorf("%s, %s: returned %v after its context ended", name, what, late)
 			}
 			require.Error(t, err, "%s, %s", name, what)
 			require.NotErrorIs(t, err, lock.ErrLost, "%s, %s", name, what)
@@ -145,12 +145,12 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 		if name == "SIGSTOP" {
 			frozen.Cont()
 		}
-		// One call ends before a slow machine has made the connection anew. A Locker asks again, too.
+		// A call may fail before a slow machine has connected again. A Locker also repeats it.
 		eventually(t, "the lock is released", func() bool { return lease.Release(t.Context(), 0) == nil })
 	}
 }
 
-// S33: without an end of the context, a server that is silent is given up.
+// S33: a call to a silent server ends by the attempt timeout, even if its context does not end.
 func TestServerHangs(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartEtcd(t)
@@ -167,8 +167,8 @@ func TestServerHangs(t *testing.T) {
 	nothingLeft(t, admin(t, server.Addr()), "key")
 }
 
-// While etcd says nothing, nobody is told that another has the key: the undo of an acquire
-// that had no answer keeps those after it from asking.
+// While etcd does not answer, no acquire reports that the key is held. The undo of the first acquire,
+// which had no answer, keeps later acquires from sending anything.
 func TestServerHangsAndNobodyHoldsTheKey(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartEtcd(t)
@@ -188,8 +188,8 @@ func TestServerHangsAndNobodyHoldsTheKey(t *testing.T) {
 	}
 }
 
-// What is told when something else of the same Locker is under way about the key: by the Backend that
-// nothing is known, and by the Locker to who waits what it heard before.
+// Another call of the same Locker has the turn of the key. The Backend then returns an error that does not say
+// who holds the key. The Locker tells a waiting call what the last answer said.
 func TestAcquireWithoutTheTurn(t *testing.T) {
 	t.Parallel()
 	b, key := New(newClient(t, []string{shared(t)})), newKey(t)
@@ -198,7 +198,7 @@ func TestAcquireWithoutTheTurn(t *testing.T) {
 	waits, giveUp := context.WithCancel(t.Context())
 	defer giveUp()
 	waiting := start(waits, l, nil, key)
-	follows(t, b, key)
+	watching(t, b, key)
 	b.mu.Lock()
 	places := slices.Collect(maps.Keys(b.entries))
 	b.mu.Unlock()
@@ -208,15 +208,15 @@ func TestAcquireWithoutTheTurn(t *testing.T) {
 	defer leave()
 	ctx, cancel := contextFor(t, 20*time.Millisecond)
 	defer cancel()
-	_, err = b.Acquire(ctx, only(attempt(key, places[0].Process+":9")))
+	_, err = b.Acquire(ctx, asTry(attempt(key, places[0].Process+":9")))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.Nil(t, engine.HeldBy(err))
-	time.AfterFunc(1500*time.Millisecond, giveUp) // it has asked again by then
-	require.ErrorIs(t, receive(t, "the end of its wait", waiting).err, lock.ErrNotAcquired)
+	time.AfterFunc(1500*time.Millisecond, giveUp) // the waiting call has made another attempt by then
+	require.ErrorIs(t, receive(t, "the end of the wait", waiting).err, lock.ErrNotAcquired)
 	require.NoError(t, finish(theirs))
 }
 
-// Close is bounded when the server says nothing.
+// Close ends in time even if the server does not answer.
 func TestCloseWithAHungServer(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartEtcd(t)
@@ -237,10 +237,10 @@ func TestCloseWithAHungServer(t *testing.T) {
 	require.NoError(t, finish(held))
 }
 
-// silence is longer than the last answer counts by which another holds a key.
+// silence is longer than an answer counts that says that another holds the key.
 const silence = 3300 * time.Millisecond
 
-// To whoever waits while etcd is silent the lock does not look as if it were held.
+// A wait that ends while etcd is silent does not report that the lock is held.
 func TestWaitEndsInSilence(t *testing.T) {
 	t.Parallel()
 	proxy, key := faultproxy.NewStream(t, shared(t)), newKey(t)
@@ -253,14 +253,14 @@ func TestWaitEndsInSilence(t *testing.T) {
 		_, _, err := l.Acquire(ctx, nil, key)
 		done <- err
 	}()
-	eventually(t, "it waits at etcd", func() bool {
+	eventually(t, "the call waits at etcd", func() bool {
 		waiting := l.Snapshot().Waiters
 		return len(waiting) == 1 && waiting[0].AtEngine
 	})
 	proxy.Hole(both)
 	time.Sleep(silence)
 	cancel()
-	err := receive(t, "its end", done)
+	err := receive(t, "the end of the wait", done)
 	require.NotErrorIs(t, err, lock.ErrNotAcquired)
 	require.True(t, errors.Is(err, lock.ErrUnavailable) || errors.Is(err, lock.ErrIndeterminate), "%v", err)
 	proxy.Heal()

@@ -10,7 +10,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// The client that Open has made stays open until its sessions were given back.
+// The client that Open created stays open until its sessions have been revoked.
 func TestCloseOfAnOpenedBackend(t *testing.T) {
 	t.Parallel()
 	for range 10 {
@@ -22,8 +22,8 @@ func TestCloseOfAnOpenedBackend(t *testing.T) {
 	}
 }
 
-// A lease that may not be renewed has its whole length from the first, however long ago the
-// session was proved to live: on a free key, and for one that has waited.
+// A lease with NoRenewal has its whole length from the beginning, however old the session's last proof is.
+// This holds for a free key, and for an acquisition that has waited.
 func TestFixedLease(t *testing.T) {
 	t.Parallel()
 	b, other := newBackend(t, shared(t)), newBackend(t, shared(t))
@@ -42,11 +42,11 @@ func TestFixedLease(t *testing.T) {
 		require.False(t, l.Deadline().Before(begin.Add(a.TTL)))
 		age()
 		begin = driver.Now()
-		require.NoError(t, l.Renew(t.Context(), a.TTL)) // with a Delay it is
+		require.NoError(t, l.Renew(t.Context(), a.TTL)) // a Locker renews such a lease if the policy has a Delay
 		require.False(t, l.Deadline().Before(begin.Add(a.TTL)))
 	}
 	age()
-	whole(only(fixed(newKey(t), "A:2")))
+	whole(asTry(fixed(newKey(t), "A:2")))
 
 	key := newKey(t)
 	held := taken(t, other, attempt(key, "B:1"))
@@ -58,8 +58,7 @@ func TestFixedLease(t *testing.T) {
 	require.Len(t, b.sessionsOf("A"), 1)
 }
 
-// The same under a Locker, whose lock stays closed after it is lost for longer than the session
-// lasts by then.
+// The same with a Locker, and a Delay that is longer than what is left of the session.
 func TestDelayOnAnAgedSession(t *testing.T) {
 	t.Parallel()
 	b := New(newClient(t, []string{shared(t)}))

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	// These tests wait for leases to end much more than they compute.
+	// These tests mostly wait for leases to end, so more of them can run at once.
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
@@ -32,23 +32,23 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(lagmeter.M{M: m, Meter: meter})
 }
 
-// meter says by how much a time that was measured may be too long.
+// meter tells by how much a measured time may be too long.
 var meter *lagmeter.Meter
 
-// soon is how long a test waits for what must happen, before it fails.
+// soon is how long a test waits for something that must happen before it fails.
 const soon = 30 * time.Second
 
 var count atomic.Int64
 
-// newKey returns a key that no other test uses, nor another run of this one.
+// newKey returns a key that no other test and no other run uses.
 func newKey(t testing.TB) string {
 	return fmt.Sprintf("%s:%d:%d", t.Name(), os.Getpid(), count.Add(1))
 }
 
-// newID returns the id of an acquisition by locker, as Lockers make them.
+// newID returns an ID for an acquisition of locker, in the form that a Locker uses.
 func newID(locker string) string { return fmt.Sprintf("%s:%d", locker, count.Add(1)) }
 
-// newClient returns a client as a user of the library makes it.
+// newClient returns a client, made as a user of the library would make it.
 func newClient(t testing.TB, addrs []string, change ...func(*clientv3.Config)) *clientv3.Client {
 	t.Helper()
 	config := clientv3.Config{Endpoints: addrs, Logger: zap.NewNop()}
@@ -61,7 +61,7 @@ func newClient(t testing.TB, addrs []string, change ...func(*clientv3.Config)) *
 	return client
 }
 
-// newBackend returns a Backend for the tests of it by itself.
+// newBackend returns a Backend for tests without a Locker.
 func newBackend(t testing.TB, addr string, change ...func(*clientv3.Config)) *Backend {
 	t.Helper()
 	b := New(newClient(t, []string{addr}, change...))
@@ -69,7 +69,7 @@ func newBackend(t testing.TB, addr string, change ...func(*clientv3.Config)) *Ba
 	return b
 }
 
-// newLocker returns a Locker, that is one process as far as the lock can tell.
+// newLocker returns a Locker. For etcd it is a process of its own.
 func newLocker(t testing.TB, addrs ...string) *lock.Locker {
 	t.Helper()
 	return lockerOn(t, New(newClient(t, addrs)))
@@ -89,8 +89,8 @@ func closeLocker(t testing.TB, l *lock.Locker) {
 	}
 }
 
-// stranger returns a session of the established client, at the server by itself.
-func stranger(t testing.TB, addr string) *concurrency.Session {
+// otherSession returns a session of package concurrency, etcd's own client of locks.
+func otherSession(t testing.TB, addr string) *concurrency.Session {
 	t.Helper()
 	s, err := concurrency.NewSession(newClient(t, []string{addr}), concurrency.WithTTL(10))
 	require.NoError(t, err)
@@ -98,12 +98,13 @@ func stranger(t testing.TB, addr string) *concurrency.Session {
 	return s
 }
 
-// attempt returns an acquisition whose lease outlasts its test.
+// attempt returns an acquisition with a lease that lasts longer than its test.
 func attempt(key, id string) *driver.Acquisition {
 	return &driver.Acquisition{Key: key, ID: id, TTL: time.Minute, Tokens: 1, Queue: true}
 }
 
-func only(a *driver.Acquisition) *driver.Acquisition {
+// asTry makes a a try, which takes no place in the queue.
+func asTry(a *driver.Acquisition) *driver.Acquisition {
 	a.Queue = false
 	return a
 }
@@ -152,7 +153,7 @@ func rejected(t testing.TB, l *lock.Locker, p *lock.Policy, key string) error {
 	return err
 }
 
-// finish ends held as a wrapper does and returns what its caller would see.
+// finish releases held as a wrapper does, and returns the error that the wrapper's caller would get.
 func finish(held *lock.Hold) (err error) {
 	held.Release(&err)
 	return err
@@ -169,16 +170,16 @@ func ttl(d time.Duration) *lock.Policy { return &lock.Policy{TTL: d} }
 func try() *lock.Policy                { return &lock.Policy{Try: true} }
 
 // start runs an acquire in the background.
-func start(ctx context.Context, l *lock.Locker, p *lock.Policy, key string) <-chan outcomeOf {
-	done := make(chan outcomeOf, 1)
+func start(ctx context.Context, l *lock.Locker, p *lock.Policy, key string) <-chan outcome {
+	done := make(chan outcome, 1)
 	go func() {
 		inner, held, err := l.Acquire(ctx, p, key)
-		done <- outcomeOf{ctx: inner, held: held, err: err, at: time.Now()}
+		done <- outcome{ctx: inner, held: held, err: err, at: time.Now()}
 	}()
 	return done
 }
 
-type outcomeOf struct {
+type outcome struct {
 	ctx  context.Context
 	held *lock.Hold
 	err  error
@@ -190,18 +191,18 @@ func receive[T any](t testing.TB, what string, from <-chan T) (v T) {
 	select {
 	case v = <-from:
 	case <-time.After(soon):
-		require.FailNow(t, "waited in vain for "+what)
+		require.FailNow(t, "this did not happen in time: "+what)
 	}
 	return v
 }
 
-// eventually waits for a state that nobody announces.
+// eventually polls until is reports true.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	require.Eventually(t, is, soon, 2*time.Millisecond, what)
 }
 
-// admin is a connection that is not the library's.
+// admin returns a plain client of etcd, without etcdlock.
 func admin(t testing.TB, addr string) *clientv3.Client { return newClient(t, []string{addr}) }
 
 // below returns the keys below prefix, oldest first, and their values.
@@ -217,7 +218,7 @@ func below(t testing.TB, c *clientv3.Client, prefix string) (keys, values []stri
 	return keys, values
 }
 
-// nothingLeft requires that no key begins with key, soon.
+// nothingLeft waits until there is no key below key.
 func nothingLeft(t testing.TB, c *clientv3.Client, key string) {
 	t.Helper()
 	var keys []string
@@ -227,7 +228,7 @@ func nothingLeft(t testing.TB, c *clientv3.Client, key string) {
 	})
 }
 
-// queued waits until n contenders stand at key.
+// queued waits until there are n contenders for key.
 func queued(t testing.TB, c *clientv3.Client, key string, n int) {
 	t.Helper()
 	eventually(t, fmt.Sprint(n, " contenders for ", key), func() bool {
@@ -236,9 +237,9 @@ func queued(t testing.TB, c *clientv3.Client, key string, n int) {
 	})
 }
 
-// follows waits until b knows that it is in line for key: the server had its entry
-// a moment before.
-func follows(t testing.TB, b *Backend, key string) {
+// watching waits until b knows that it is in the queue for key. The server has the entry
+// a moment earlier.
+func watching(t testing.TB, b *Backend, key string) {
 	t.Helper()
 	eventually(t, "a watch", func() bool {
 		b.mu.Lock()
@@ -256,7 +257,7 @@ func contextFor(t testing.TB, d time.Duration) (context.Context, context.CancelF
 	return context.WithTimeout(t.Context(), d)
 }
 
-// until returns a context that ends when something has happened.
+// until returns a context that ends when happened is closed or has a value.
 func until(t testing.TB, happened <-chan struct{}) context.Context {
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
@@ -271,7 +272,7 @@ func until(t testing.TB, happened <-chan struct{}) context.Context {
 
 func shared(t testing.TB) string { return testserver.Etcd(t) }
 
-// remembered returns how many queue entries and leases b knows of.
+// remembered returns how many queue entries and leases are in the tables of b.
 func (b *Backend) remembered() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -32,12 +32,12 @@ func several(key string, n int) []lock.Request {
 func attempts(key, locker string, n int) []*driver.Acquisition {
 	as := make([]*driver.Acquisition, n)
 	for i, r := range several(key, n) {
-		as[i] = only(attempt(r.Key, newID(locker)))
+		as[i] = asTry(attempt(r.Key, newID(locker)))
 	}
 	return as
 }
 
-// heldKeys returns how many of the locks of several(key, n) stand at the server.
+// heldKeys returns how many of the locks of several(key, n) are at the server.
 func heldKeys(t testing.TB, c *clientv3.Client, key string) int {
 	keys, _ := below(t, c, key+":")
 	n := 0
@@ -51,10 +51,10 @@ func heldKeys(t testing.TB, c *clientv3.Client, key string) int {
 
 func noneIsHeld(t testing.TB, c *clientv3.Client, key string) {
 	t.Helper()
-	eventually(t, "none is held", func() bool { return heldKeys(t, c, key) == 0 })
+	eventually(t, "no lock is held", func() bool { return heldKeys(t, c, key) == 0 })
 }
 
-// jointFor matches a transaction for several locks of which the one at key is one.
+// jointFor matches a transaction for several locks that include the lock at key.
 func jointFor(key string) match {
 	return func(req any) bool {
 		t, ok := req.(*pb.TxnRequest)
@@ -67,10 +67,10 @@ func jointFor(key string) match {
 	}
 }
 
-// A thousand keys are taken in ten transactions, a hundred in each, and freed in ten.
+// A thousand keys are taken in ten transactions of a hundred keys each, and freed in ten.
 func TestAThousandKeys(t *testing.T) {
 	t.Parallel()
-	b, f, key := torn(t)
+	b, f, key := faulty(t)
 	b.options.AttemptTimeout = soon
 	leases, errs := b.AcquireAll(t.Context(), attempts(key, "A", 1000))
 	require.NoError(t, errors.Join(errs...))
@@ -79,12 +79,12 @@ func TestAThousandKeys(t *testing.T) {
 	f.reset()
 	require.NoError(t, errors.Join(b.ReleaseAll(t.Context(), leases, make([]uint64, len(leases)))...))
 	freed := f.count("Txn") + f.count("Range")
-	t.Logf("%d transactions to take, %d to free", took, freed)
+	t.Logf("%d transactions to take the locks, %d to free them", took, freed)
 	require.Equal(t, []int{10, 10}, []int{took, freed})
 	require.Zero(t, heldKeys(t, b.client, key))
 }
 
-// The tokens of each key rise, whichever way it was taken.
+// The tokens of each key rise, whether it is taken alone or with others.
 func TestTokensOfSeveral(t *testing.T) {
 	t.Parallel()
 	b, key := newBackend(t, shared(t)), newKey(t)
@@ -104,8 +104,8 @@ func TestTokensOfSeveral(t *testing.T) {
 	}
 }
 
-// All or none: while one of a thousand is held elsewhere none behind it is, and when the
-// caller gives up none is.
+// All or none: one of a thousand keys is held elsewhere. Meanwhile the call holds no key behind it, and
+// when the caller gives up, the call holds none at all.
 func TestOneOfAThousandIsHeld(t *testing.T) {
 	t.Parallel()
 	c, key := admin(t, shared(t)), newKey(t)
@@ -119,7 +119,7 @@ func TestOneOfAThousandIsHeld(t *testing.T) {
 		done <- err
 	}()
 	queued(t, c, reqs[500].Key, 2)
-	eventually(t, "it holds what is before the one, and no more", func() bool { return heldKeys(t, c, key) == 502 })
+	eventually(t, "the call holds the keys before that one, and no more", func() bool { return heldKeys(t, c, key) == 502 })
 	cancel()
 	err := receive(t, "the end of the wait", done)
 	require.ErrorIs(t, err, lock.ErrNotAcquired)
@@ -128,10 +128,10 @@ func TestOneOfAThousandIsHeld(t *testing.T) {
 	noneIsHeld(t, c, key)
 }
 
-// S12, S16: the reply to a transaction is lost. It is sent again, and each lock is held once.
+// S12, S16: the reply to a transaction is lost. The transaction is sent again, and each lock is held once.
 func TestLostReplyForSeveral(t *testing.T) {
 	t.Parallel()
-	b, f, key := torn(t)
+	b, f, key := faulty(t)
 	b.options.AttemptTimeout = soon
 	as := attempts(key, "A", 250)
 	f.lose(1, jointFor(as[120].Key))
@@ -150,12 +150,12 @@ func TestLostReplyForSeveral(t *testing.T) {
 	}
 }
 
-// An attempt that is made again finds its key, and who came behind it meanwhile: it holds
-// the lock all the same.
+// An attempt is repeated. It finds its own key, with a later contender behind it, and holds
+// the lock.
 func TestAttemptAgainBeforeAnother(t *testing.T) {
 	t.Parallel()
-	b, f, key := torn(t)
-	released(t, taken(t, b, attempt(newKey(t), "A:0"))) // a session
+	b, f, key := faulty(t)
+	released(t, taken(t, b, attempt(newKey(t), "A:0"))) // creates a session
 	a := attempt(key, "A:1")
 	_, err := b.Acquire(until(t, f.lose(100, writes(key))), a)
 	require.ErrorIs(t, err, lock.ErrIndeterminate)
@@ -164,18 +164,18 @@ func TestAttemptAgainBeforeAnother(t *testing.T) {
 	f.heal()
 	lease := taken(t, b, a)
 	released(t, lease)
-	eventually(t, "the lock goes to who came later", func() bool {
+	eventually(t, "the later contender gets the lock", func() bool {
 		l, err := other.Acquire(t.Context(), later)
 		return err == nil && l.Release(t.Context(), 0) == nil
 	})
 }
 
-// S14: no reply comes any more. What was taken is undone.
+// S14: all replies are lost. The locks that were taken are undone.
 func TestNoReplyForSeveral(t *testing.T) {
 	t.Parallel()
 	f, key, c := &faults{}, newKey(t), admin(t, shared(t))
 	l := lockerOn(t, New(newClient(t, []string{shared(t)}, withFaults(f))))
-	_, held := acquire(t, l, nil, newKey(t)) // a session
+	_, held := acquire(t, l, nil, newKey(t)) // creates a session
 	require.NoError(t, finish(held))
 	reqs := several(key, 250)
 	_, _, err := l.AcquireAll(until(t, f.lose(100, jointFor(reqs[0].Key))), reqs...)
@@ -187,11 +187,11 @@ func TestNoReplyForSeveral(t *testing.T) {
 	require.NoError(t, finish(held))
 }
 
-// S15: the undoing overtakes the transaction, which finds that each was undone.
+// S15: the undos overtake the transaction. It finds that each acquisition was undone.
 func TestUndoOvertakesSeveral(t *testing.T) {
 	t.Parallel()
-	b, f, key := torn(t)
-	released(t, taken(t, b, attempt(newKey(t), "A:0"))) // a session
+	b, f, key := faulty(t)
+	released(t, taken(t, b, attempt(newKey(t), "A:0"))) // creates a session
 	as := attempts(key, "A", 3)
 	late := f.late(jointFor(as[0].Key))
 	_, errs := b.AcquireAll(until(t, late.arrived), as)
@@ -203,14 +203,14 @@ func TestUndoOvertakesSeveral(t *testing.T) {
 	require.Zero(t, heldKeys(t, b.client, key))
 }
 
-// What is wrong with one of several is its own affair.
+// An error of one key does not affect the others.
 func TestSeveralWithAWrongOne(t *testing.T) {
 	t.Parallel()
 	b, key := newBackend(t, shared(t)), newKey(t)
 	as := attempts(key, "A", 5)
 	wrong := [...]error{nil, driver.ErrInvalid, driver.ErrConflict, driver.ErrInvalid, nil}
 	as[1].Key = ""
-	_, err := b.client.Put(t.Context(), as[2].Key+"/x", "of nobody")
+	_, err := b.client.Put(t.Context(), as[2].Key+"/x", "not a lock")
 	require.NoError(t, err)
 	as[3].TTL = maxTTL + 1
 	leases, errs := b.AcquireAll(t.Context(), as)
@@ -222,7 +222,7 @@ func TestSeveralWithAWrongOne(t *testing.T) {
 	require.NoError(t, errors.Join(b.ReleaseAll(t.Context(), good, []uint64{0, 0})...))
 }
 
-// The session that several were to be taken in has been revoked: they are taken in another.
+// The session for several locks has been revoked. The locks are taken in another session.
 func TestSeveralInASessionThatEnded(t *testing.T) {
 	t.Parallel()
 	b, key := newBackend(t, shared(t)), newKey(t)
@@ -232,18 +232,18 @@ func TestSeveralInASessionThatEnded(t *testing.T) {
 	leases, errs := b.AcquireAll(t.Context(), attempts(key, "A", 3))
 	require.NoError(t, errors.Join(errs...))
 
-	// One of those that are freed: the others are not lost.
+	// One of the locks to be freed is lost. The others are not.
 	other := taken(t, b, attempt(newKey(t), "B:1")).(*lease)
 	_, err = b.client.Revoke(t.Context(), clientv3.LeaseID(other.session.id))
 	require.NoError(t, err)
-	other.Acquisition.MayHaveRun = true // so that its release needs the session
+	other.Acquisition.MayHaveRun = true // then its release needs the session
 	errs = b.ReleaseAll(t.Context(), append(leases, other), make([]uint64, 4))
 	require.NoError(t, errors.Join(errs[:3]...))
 	require.ErrorIs(t, errs[3], lock.ErrLost)
 	noneIsHeld(t, b.client, key)
 }
 
-// A right that is missing for one of several, at a server that does not ask for it within
+// The user has no right to one of several keys, and the server does not check the rights in
 // nested transactions.
 func TestSeveralWithoutARight(t *testing.T) {
 	t.Parallel()
@@ -275,7 +275,7 @@ func TestSeveralWithoutARight(t *testing.T) {
 	released(t, leases[2])
 }
 
-// A server that takes few operations in a transaction has them sent in smaller ones.
+// A server accepts only few operations in a transaction. The Backend then sends smaller transactions.
 func TestServerThatTakesFewOperations(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartEtcd(t, "--max-txn-ops=16")

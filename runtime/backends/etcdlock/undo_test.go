@@ -22,7 +22,7 @@ func tombstonesOf(t testing.TB, c *clientv3.Client, a *driver.Acquisition) []str
 	return keys
 }
 
-// sessionFor returns the session of locker for leases of length ttl, granted.
+// sessionFor returns the session of locker for leases of length ttl. etcd has granted it.
 func sessionFor(t testing.TB, b *Backend, locker string, ttl time.Duration) *session {
 	t.Helper()
 	a := attempt(newKey(t), newID(locker))
@@ -32,17 +32,17 @@ func sessionFor(t testing.TB, b *Backend, locker string, ttl time.Duration) *ses
 	return lease.(*lease_).session
 }
 
-// patient is torn, with requests that are never sent again.
-func patient(t testing.TB, addr string) (*Backend, *faults, string) {
+// withoutResends is like faulty, but the Backend never sends a request again.
+func withoutResends(t testing.TB, addr string) (*Backend, *faults, string) {
 	f := &faults{}
 	b := newBackend(t, addr, withFaults(f))
 	b.options.AttemptTimeout = time.Hour
 	return b, f, newKey(t)
 }
 
-// straggling has an acquire of a give up while its request is under way, and returns
-// that. b is patient.
-func straggling(t testing.TB, b *Backend, f *faults, a *driver.Acquisition) *heldBack {
+// lateAcquire has an acquire of a give up while its request is under way, and returns the
+// request. b must be from withoutResends.
+func lateAcquire(t testing.TB, b *Backend, f *faults, a *driver.Acquisition) *heldBack {
 	t.Helper()
 	late, done := f.late(writes(a.Key)), make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -57,13 +57,13 @@ func straggling(t testing.TB, b *Backend, f *faults, a *driver.Acquisition) *hel
 	return late
 }
 
-// S15: the tombstone of what was undone lasts for longer than a request may be on its way,
-// whatever becomes of the sessions; then it goes.
+// S15: the tombstone of an undo lasts longer than a request may be under way,
+// even if the sessions end. After that it is deleted.
 func TestTombstoneOutlastsTheSessions(t *testing.T) {
 	t.Parallel()
-	b, f, key := patient(t, shared(t))
+	b, f, key := withoutResends(t, shared(t))
 	c, a := admin(t, shared(t)), attempt(key, "A:1")
-	create := straggling(t, b, f, a)
+	create := lateAcquire(t, b, f, a)
 	require.NoError(t, b.Undo(t.Context(), a))
 	require.NoError(t, create.arrives(t))
 	keys, _ := below(t, c, key+"/")
@@ -79,8 +79,8 @@ func TestTombstoneOutlastsTheSessions(t *testing.T) {
 	require.InDelta(t, straggler.Seconds(), left.TTL, 5)
 }
 
-// G10: an undo that comes late leaves the queue entry to the later acquisition that
-// waits there, and its watch.
+// G10: a late undo leaves the queue entry and its watch to the later acquisition that
+// waits there.
 func TestUndoBesideALaterOne(t *testing.T) {
 	t.Parallel()
 	b, other, key := newBackend(t, shared(t)), newBackend(t, shared(t)), newKey(t)
@@ -104,55 +104,55 @@ func TestUndoBesideALaterOne(t *testing.T) {
 	released(t, taken(t, other, attempt(key, "C:1")))
 }
 
-// A later one that does not wait is no reason to keep the entry: it would stand there for
-// nobody, and get the lock.
+// A later try is no reason to keep the entry. Nobody would use the entry, and it would get
+// the lock.
 func TestUndoBesideALaterTry(t *testing.T) {
 	t.Parallel()
-	b, f, key := patient(t, shared(t))
+	b, f, key := withoutResends(t, shared(t))
 	other := newBackend(t, shared(t))
 	for _, unanswered := range []bool{false, true} {
 		lease := taken(t, other, attempt(key, newID("B")))
 		old := attempt(key, newID("A"))
 		requireHeld(t, b, old)
-		requireHeld(t, b, only(attempt(key, newID("A"))))
+		requireHeld(t, b, asTry(attempt(key, newID("A"))))
 		old.MayHaveRun = unanswered
 		require.NoError(t, b.Undo(t.Context(), old))
 		queued(t, b.client, key, 1)
 		released(t, lease)
-		released(t, taken(t, other, only(attempt(key, newID("B")))))
+		released(t, taken(t, other, asTry(attempt(key, newID("B")))))
 	}
-	// It took the entry over, as that owned the lock by then, and was told nothing.
+	// The try took the entry over, because the entry owned the lock by then, and had no answer.
 	for _, last := range []int{0, 1} {
 		lease := taken(t, other, attempt(key, newID("B")))
-		old, try := attempt(key, newID("A")), only(attempt(key, newID("A")))
+		old, try := attempt(key, newID("A")), asTry(attempt(key, newID("A")))
 		requireHeld(t, b, old)
 		released(t, lease)
-		require.NoError(t, straggling(t, b, f, try).arrives(t))
+		require.NoError(t, lateAcquire(t, b, f, try).arrives(t))
 		undos := []*driver.Acquisition{old, try}
 		require.NoError(t, b.Undo(t.Context(), undos[1-last]))
 		require.NoError(t, b.Undo(t.Context(), undos[last]))
-		released(t, taken(t, other, only(attempt(key, newID("B")))))
+		released(t, taken(t, other, asTry(attempt(key, newID("B")))))
 	}
 	nothingLeft(t, b.client, key)
 }
 
-// alarm has the server at addr refuse what needs space, or take it again.
+// alarm makes the server of c refuse requests that need space, or accept them again.
 func alarm(t testing.TB, c *clientv3.Client, action pb.AlarmRequest_AlarmAction) {
 	t.Helper()
 	_, err := pb.NewMaintenanceClient(c.ActiveConnection()).Alarm(t.Context(), &pb.AlarmRequest{Action: action, Alarm: pb.AlarmType_NOSPACE})
 	require.NoError(t, err)
 }
 
-// etcd that is full takes no tombstone, so that the undo waits until there is space. It frees
-// what needs none.
+// A full etcd accepts no tombstone, so the undo stays pending until there is space. Releases that
+// need no space succeed.
 func TestNoSpaceForATombstone(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartEtcd(t)
 	c, other := admin(t, server.Addr()), newBackend(t, server.Addr())
-	b, f, key := patient(t, server.Addr())
+	b, f, key := withoutResends(t, server.Addr())
 	a, next := attempt(key, "A:2"), attempt(key, "B:2")
 	held := taken(t, b, attempt(newKey(t), "A:1"))
-	require.NoError(t, straggling(t, b, f, a).arrives(t))
+	require.NoError(t, lateAcquire(t, b, f, a).arrives(t))
 	requireHeld(t, other, next)
 	alarm(t, c, pb.AlarmRequest_ACTIVATE)
 	require.ErrorIs(t, b.Undo(t.Context(), a), rpctypes.ErrNoSpace)

@@ -18,12 +18,12 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// An acquire and a release are a request each, once there is a session; to be
-// told that a key is held is one, which writes nothing.
+// Once there is a session, an acquire and a release are one request each. A try on a key
+// that is held is one request, which writes nothing.
 func TestRequests(t *testing.T) {
 	t.Parallel()
 	f, key := &faults{}, newKey(t)
-	l := lockerOn(t, anonymous{Backend: New(newClient(t, []string{shared(t)}, withFaults(f)), Options{AttemptTimeout: soon})})
+	l := lockerOn(t, withoutNotes{Backend: New(newClient(t, []string{shared(t)}, withFaults(f)), Options{AttemptTimeout: soon})})
 	_, held := acquire(t, l, nil, key)
 	require.NoError(t, finish(held))
 	require.Equal(t, 1, f.count("LeaseGrant"))
@@ -48,8 +48,8 @@ func TestRequests(t *testing.T) {
 	require.Equal(t, map[string]int{"Txn": 1}, f.counts)
 	require.NoError(t, finish(held))
 
-	// A wait costs one to queue, one to watch, one to see that it is over, and, while
-	// it lasts, one a second.
+	// A wait takes one request to queue, one to watch, one to take the lock at the end, and
+	// one each second in between.
 	_, held = acquire(t, other, nil, key)
 	f.reset()
 	begin := time.Now()
@@ -65,7 +65,7 @@ func TestRequests(t *testing.T) {
 	require.Equal(t, 1, f.count("watched"))
 }
 
-// S25: who gives up leaves the queue, at whatever moment, and holds nobody up.
+// S25: a call that gives up at any moment leaves the queue, and delays nobody.
 func TestGivingUp(t *testing.T) {
 	t.Parallel()
 	key, c := newKey(t), admin(t, shared(t))
@@ -99,8 +99,8 @@ func TestGivingUp(t *testing.T) {
 	require.NoError(t, finish(held))
 }
 
-// S64: a session that ends while its waiter waits. It is never granted then; the
-// waiter goes on in a new one, behind those who came meanwhile.
+// S64: the session of a waiter ends. Its entry is never granted the lock then. The
+// waiter continues with a new session, behind those that arrived meanwhile.
 func TestSessionEndsWhileWaiting(t *testing.T) {
 	t.Parallel()
 	key, c := newKey(t), admin(t, shared(t))
@@ -114,7 +114,7 @@ func TestSessionEndsWhileWaiting(t *testing.T) {
 	require.NoError(t, err)
 	_, err = c.Revoke(t.Context(), clientv3.LeaseID(resp.Kvs[1].Lease))
 	require.NoError(t, err)
-	queued(t, c, key, 3) // it is back
+	queued(t, c, key, 3) // the waiter is in the queue again
 	require.NoError(t, finish(held))
 	got := receive(t, "the lock", next)
 	require.NoError(t, got.err)
@@ -125,7 +125,7 @@ func TestSessionEndsWhileWaiting(t *testing.T) {
 	require.NoError(t, finish(got.held))
 }
 
-// S64: the same by silence on the waiter's side, which is told so.
+// S64: the same if the waiter is cut off. Its acquire fails with ErrUnavailable.
 func TestSilenceWhileWaiting(t *testing.T) {
 	t.Parallel()
 	proxy := faultproxy.NewStream(t, shared(t))
@@ -133,7 +133,7 @@ func TestSilenceWhileWaiting(t *testing.T) {
 	_, held := acquire(t, newLocker(t, shared(t)), nil, key)
 	b := New(newClient(t, []string{proxy.Addr()}))
 	waiting := start(t.Context(), lockerOn(t, b), ttl(500*time.Millisecond), key)
-	follows(t, b, key) // else the hole might swallow the answer to its attempt, whose outcome is then unknown
+	watching(t, b, key) // else the answer to the attempt might be lost, and the outcome would be unknown
 	proxy.Hole(both)
 	queued(t, c, key, 1)
 	require.NoError(t, finish(held))
@@ -145,7 +145,7 @@ func TestSilenceWhileWaiting(t *testing.T) {
 	nothingLeft(t, c, key)
 }
 
-// S69: what a waiter would watch has been compacted away, again and again.
+// S69: the revision from which a waiter watches is compacted away, again and again.
 func TestCompactionWhileWaiting(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartEtcd(t)
@@ -173,7 +173,7 @@ func TestCompactionWhileWaiting(t *testing.T) {
 	}
 	nothingLeft(t, c, "key")
 
-	// Surely behind: a watch from a revision that is gone.
+	// A watch from a revision that certainly is compacted.
 	b := newBackend(t, server.Addr())
 	lease := taken(t, b, attempt("key", "A:1"))
 	requireHeld(t, b, attempt("key", "B:1"))
@@ -196,8 +196,8 @@ func TestCompactionWhileWaiting(t *testing.T) {
 	sub.Close()
 }
 
-// S44: what happened between the attempt and the subscription is told. Who has not tried
-// is told to try.
+// S44: a subscription reports what happened between the attempt and the subscription. A subscriber that has
+// made no attempt gets a notice at once.
 func TestSubscription(t *testing.T) {
 	t.Parallel()
 	b, other, key := newBackend(t, shared(t)), newBackend(t, shared(t)), newKey(t)
@@ -206,11 +206,11 @@ func TestSubscription(t *testing.T) {
 	released(t, lease)
 	sub, err := b.Subscribe(t.Context(), attempt(key, "B:1"))
 	require.NoError(t, err)
-	receive(t, "the release before it", sub.C())
+	receive(t, "a notice of the release before the subscription", sub.C())
 	lease = taken(t, b, attempt(key, "B:1"))
 	onlooker, err := other.Subscribe(t.Context(), attempt(key, "C:1"))
 	require.NoError(t, err)
-	receive(t, "that it may try", onlooker.C())
+	receive(t, "a notice without an attempt before", onlooker.C())
 	released(t, lease)
 	onlooker.Close()
 	sub.Close()
@@ -221,20 +221,20 @@ func TestSubscription(t *testing.T) {
 	})
 }
 
-// anonymous is a Backend that keeps nothing of who its Lockers are: that has an etcd lease of
-// its own.
-type anonymous struct {
+// withoutNotes is a Backend that does not implement driver.Noter, so that its Lockers write no note
+// of who they are: such a note has an etcd lease of its own.
+type withoutNotes struct {
 	*Backend
 	PutNote struct{}
 }
 
-// S58, G11: many locks need one lease, one stream and no goroutine each, and
-// one request for a hundred to see that they are still there.
+// S58, G11: many locks share one etcd lease and one stream, and have no goroutine each. One
+// request checks a hundred of them.
 func TestManyHolds(t *testing.T) {
 	const holds = 2_000
 	server := testserver.StartEtcd(t)
 	c, f := admin(t, server.Addr()), &faults{}
-	l := lockerOn(t, anonymous{Backend: New(newClient(t, []string{server.Addr()}, withFaults(f)), Options{AttemptTimeout: soon})})
+	l := lockerOn(t, withoutNotes{Backend: New(newClient(t, []string{server.Addr()}, withFaults(f)), Options{AttemptTimeout: soon})})
 	const lease = 9 * time.Second
 	_, extra := acquire(t, l, ttl(lease), "first")
 	goroutines := runtime.NumGoroutine()
@@ -251,7 +251,7 @@ func TestManyHolds(t *testing.T) {
 		})
 	}
 	takers.Wait()
-	eventually(t, "no goroutine for each", func() bool { return runtime.NumGoroutine() < goroutines+50 })
+	eventually(t, "there is not a goroutine for each hold", func() bool { return runtime.NumGoroutine() < goroutines+50 })
 	granted, err := c.Leases(t.Context())
 	require.NoError(t, err)
 	require.Len(t, granted.Leases, 1)
@@ -261,7 +261,7 @@ func TestManyHolds(t *testing.T) {
 	for _, ctx := range ctxs {
 		require.NoError(t, lock.Check(ctx))
 	}
-	require.Zero(t, f.count("LeaseKeepAlive"), "the stream is the same")
+	require.Zero(t, f.count("LeaseKeepAlive"), "no new stream is opened")
 	require.LessOrEqual(t, f.count("sent"), 4)
 	require.LessOrEqual(t, f.count("Txn"), 3*holds/100*3/2)
 	t.Logf("%d keep-alives and %d requests for %d holds in %v", f.count("sent"), f.count("Txn"), holds, lease)
@@ -278,7 +278,7 @@ func TestManyHolds(t *testing.T) {
 	require.NoError(t, finish(extra))
 }
 
-// S64: the end of its session is told to who waits in it: its place is gone.
+// S64: a waiter is notified of the end of its session, because its place is gone.
 func TestEndOfTheSessionIsTold(t *testing.T) {
 	t.Parallel()
 	b, key := newBackend(t, shared(t)), newKey(t)
@@ -297,7 +297,7 @@ func TestEndOfTheSessionIsTold(t *testing.T) {
 	}
 }
 
-// G9: a notice is missed by no subscription that begins just then.
+// G9: a subscription that begins at the moment of a notice does not miss it.
 func TestSubscribeBesideANotice(t *testing.T) {
 	t.Parallel()
 	b, key := newBackend(t, shared(t)), newKey(t)
@@ -335,8 +335,8 @@ func TestSubscribeBesideANotice(t *testing.T) {
 	}
 }
 
-// An acquisition behind what its own Locker still has at the server, as after a lost lease, has no
-// place of its own. It is told when that goes, and need not look for a second.
+// After a lost lease an entry of the same Locker may still be at the server. An acquisition behind it has no
+// place of its own. It is notified when that entry is deleted, and does not wait for its next poll.
 func TestWaitBehindOnesOwn(t *testing.T) {
 	t.Parallel()
 	b, key := newBackend(t, shared(t)), newKey(t)
@@ -349,12 +349,12 @@ func TestWaitBehindOnesOwn(t *testing.T) {
 	s, err := b.Subscribe(t.Context(), a)
 	require.NoError(t, err)
 	defer s.Close()
-	<-s.C() // at once, as nothing is watched
+	<-s.C() // a notice at once, because nothing is watched yet
 	require.NoError(t, l.Release(t.Context(), 0))
 	select {
 	case <-s.C():
 	case <-time.After(soon):
-		require.Fail(t, "it was not told")
+		require.Fail(t, "the acquisition was not notified")
 	}
 	next, err := b.Acquire(t.Context(), a)
 	require.NoError(t, err)
