@@ -11,7 +11,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// revisions is a server whose tokens count from little, and can't be raised.
+// revisions is a server whose tokens start low, as revisions do, and can't be raised.
 type revisions struct {
 	driver.Backend
 	server *server
@@ -52,12 +52,12 @@ func (l *revised) Tokens() (first, n uint64) {
 func (l *revised) Release(ctx context.Context, last uint64) error {
 	first, n := l.Tokens()
 	if last+1 < first || last >= first+n {
-		return fmt.Errorf("token %d is none of %d and %d more", last, first, n)
+		return fmt.Errorf("token %d is not one of the %d tokens from %d", last, n, first)
 	}
 	return l.Lease.Release(ctx, last+l.less)
 }
 
-// Tokens rise also where members decide whose own tokens count by nothing that the others know.
+// Tokens rise even if the members of a majority count their own tokens in different ways.
 func TestTokensRiseOverRevisions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock, one, two := newServer(), newRevisions(), newRevisions()
@@ -72,18 +72,18 @@ func TestTokensRiseOverRevisions(t *testing.T) {
 		for i := range 24 {
 			absent := of[2-i%3]
 			absent.hang(true)
-			l, err := processes[i%2].Acquire(t.Context(), wish("key", fmt.Sprintf("1:%d", i+1)))
+			l, err := processes[i%2].Acquire(t.Context(), acquisition("key", fmt.Sprintf("1:%d", i+1)))
 			if err != nil {
 				t.Fatal(err)
 			}
 			token, _ := l.Tokens()
 			if token <= last {
-				t.Errorf("%d: token %d after %d", i, token, last)
+				t.Errorf("%d: token %d after token %d", i, token, last)
 			}
 			last = token
 			absent.hang(false)
 			if i%2 == 0 {
-				time.Sleep(time.Minute) // it has crashed
+				time.Sleep(time.Minute) // as if the holder had crashed
 			} else if err := l.Release(t.Context(), token); err != nil {
 				t.Error(err)
 			}

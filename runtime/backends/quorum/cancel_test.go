@@ -11,14 +11,14 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// S27: an attempt is cancelled while members grant it, be they a majority or not. None keeps it.
+// S27: an attempt is cancelled while a majority or a minority of the members grants it. No member keeps the grant.
 func TestCancelledAttemptLeavesNothing(t *testing.T) {
 	for _, held := range []int{0, 1, 2} { // of three
-		for after := time.Millisecond; after < 5*away; after += 3 * time.Millisecond {
+		for after := time.Millisecond; after < 5*roundTrip; after += 3 * time.Millisecond {
 			synctest.Test(t, func(t *testing.T) {
 				all := servers(3)
 				for _, s := range all[:held] {
-					_, err := s.Backend.Acquire(t.Context(), wish("key", "2:1"))
+					_, err := s.Backend.Acquire(t.Context(), acquisition("key", "2:1"))
 					require.NoError(t, err)
 				}
 				l := lock.New(process(t, all), nil)
@@ -32,8 +32,8 @@ func TestCancelledAttemptLeavesNothing(t *testing.T) {
 				}
 				time.Sleep(time.Second)
 				for i, s := range all[held:] {
-					_, err := s.Backend.Acquire(t.Context(), wish("key", "3:1"))
-					require.NoError(t, err, "%d held, given up after %v: server %d", held, after, held+i)
+					_, err := s.Backend.Acquire(t.Context(), acquisition("key", "3:1"))
+					require.NoError(t, err, "with %d members held, given up after %v: server %d", held, after, held+i)
 				}
 				_ = l.Close(t.Context())
 			})
@@ -41,8 +41,8 @@ func TestCancelledAttemptLeavesNothing(t *testing.T) {
 	}
 }
 
-// S87: so many members are silent that no majority renews the lock. Its holder hears of the loss at
-// its own deadline, and the next one, when they answer again, has a larger token.
+// S87: so many members are silent that no majority renews the lock. Its holder loses it at its own
+// deadline. When the members answer again, the next holder has a higher token.
 func TestMajorityFallsSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := servers(3)
@@ -51,7 +51,7 @@ func TestMajorityFallsSilent(t *testing.T) {
 		ctx, held, err := one.Acquire(t.Context(), &lock.Policy{TTL: ttl}, "key")
 		require.NoError(t, err)
 		first := held.Token()
-		time.Sleep(time.Minute) // it is renewed
+		time.Sleep(time.Minute) // the lease is renewed
 		require.NoError(t, lock.Check(ctx))
 		all[0].hang(true)
 		all[2].hang(true)

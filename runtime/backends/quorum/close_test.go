@@ -32,8 +32,8 @@ func (mute) Note(ctx context.Context, _ string) (string, error) {
 	return "", ctx.Err()
 }
 
-// A member is silent to calls whose contexts never end. The majority answers them, and Close ends
-// what is left of them.
+// One member does not answer calls whose contexts never end. The majority answers the calls, and Close ends the
+// requests that are still under way.
 func TestCloseBesideASilentMember(t *testing.T) {
 	for name, ask := range map[string]func(*Backend) error{
 		"Ping":    func(b *Backend) error { return b.Ping(context.Background()) },
@@ -53,10 +53,10 @@ func TestCloseBesideASilentMember(t *testing.T) {
 	}
 }
 
-// A member is late with a note that a majority has, and whose caller has gone. It gets the note all the same.
+// A member is late with a note. A majority has the note, and the caller's context has ended. The member still gets the note.
 func TestNoteReachesALateMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		late := &patient{Backend: memlock.New()}
+		late := &slowNotes{Backend: memlock.New()}
 		b := New(map[string]driver.Backend{"a": memlock.New(), "b": memlock.New(), "c": late}, Options{LongestTTL: time.Minute})
 		b.Attach()
 		defer b.Close()
@@ -70,10 +70,10 @@ func TestNoteReachesALateMember(t *testing.T) {
 	})
 }
 
-// patient is a member that is late with notes, and obeys their contexts.
-type patient struct{ *memlock.Backend }
+// slowNotes is a member that is late with notes, and obeys the contexts of the calls.
+type slowNotes struct{ *memlock.Backend }
 
-func (p *patient) PutNote(ctx context.Context, name, text string, ttl time.Duration) error {
+func (p *slowNotes) PutNote(ctx context.Context, name, text string, ttl time.Duration) error {
 	select {
 	case <-time.After(100 * time.Millisecond):
 		return p.Backend.PutNote(ctx, name, text, ttl)
@@ -82,22 +82,22 @@ func (p *patient) PutNote(ctx context.Context, name, text string, ttl time.Durat
 	}
 }
 
-// unhurried is a member whose leases take 200 ms to release. It stays open, so that the test can look.
-type unhurried struct{ *memlock.Backend }
+// slowRelease is a member whose leases take 200 ms to release. It stays open after Close, so that the test can use it.
+type slowRelease struct{ *memlock.Backend }
 
-type unhurriedLease struct{ driver.Lease }
+type slowReleaseLease struct{ driver.Lease }
 
-func (u unhurried) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
+func (u slowRelease) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	l, err := u.Backend.Acquire(ctx, a)
 	if err != nil {
 		return nil, err
 	}
-	return unhurriedLease{l}, nil
+	return slowReleaseLease{l}, nil
 }
 
-func (unhurried) Close() error { return nil }
+func (slowRelease) Close() error { return nil }
 
-func (l unhurriedLease) Release(ctx context.Context, last uint64) error {
+func (l slowReleaseLease) Release(ctx context.Context, last uint64) error {
 	select {
 	case <-time.After(200 * time.Millisecond):
 		return l.Lease.Release(ctx, last)
@@ -106,10 +106,10 @@ func (l unhurriedLease) Release(ctx context.Context, last uint64) error {
 	}
 }
 
-// Close waits for the release of one lock. Another that begins meanwhile is waited for as well.
+// Close waits for the release of a lock. It also waits for a release that begins meanwhile.
 func TestReleaseBegunWhileClosing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		members := map[string]driver.Backend{"a": unhurried{memlock.New()}, "b": unhurried{memlock.New()}, "c": unhurried{memlock.New()}}
+		members := map[string]driver.Backend{"a": slowRelease{memlock.New()}, "b": slowRelease{memlock.New()}, "c": slowRelease{memlock.New()}}
 		b := New(members, Options{LongestTTL: time.Minute})
 		acquire := func(key, n string) driver.Lease {
 			l, err := b.Acquire(t.Context(), &driver.Acquisition{Key: key, ID: "8f0bdbd2-0000-8000-8000-000000000001:" + n, TTL: time.Minute, Tokens: 1})
@@ -131,40 +131,40 @@ func TestReleaseBegunWhileClosing(t *testing.T) {
 	})
 }
 
-// young is a member that answers an acquire after 100 ms, and the question since when it is up 50 ms after
-// that has ended, as driver allows.
-type young struct {
+// slowIncarnation is a member that answers an acquire after 100 ms. Its Incarnation returns 50 ms after the context has
+// ended, as package driver allows.
+type slowIncarnation struct {
 	*memlock.Backend
-	asked *atomic.Int64 // how many such questions are under way
+	underWay *atomic.Int64 // how many calls of Incarnation are under way
 }
 
-func (y young) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
+func (y slowIncarnation) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	time.Sleep(100 * time.Millisecond)
 	return y.Backend.Acquire(ctx, a)
 }
 
-func (y young) Incarnation(ctx context.Context) (driver.Incarnation, error) {
-	y.asked.Add(1)
-	defer y.asked.Add(-1)
+func (y slowIncarnation) Incarnation(ctx context.Context) (driver.Incarnation, error) {
+	y.underWay.Add(1)
+	defer y.underWay.Add(-1)
 	<-ctx.Done()
 	time.Sleep(50 * time.Millisecond)
 	return driver.Incarnation{}, ctx.Err()
 }
 
-// What begins while Close waits has ended when Close returns.
+// Requests that begin while Close waits have ended when Close returns.
 func TestNothingOutlastsClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var asked atomic.Int64
-		member := func() driver.Backend { return young{memlock.New(), &asked} }
+		var underWay atomic.Int64
+		member := func() driver.Backend { return slowIncarnation{memlock.New(), &underWay} }
 		b := New(map[string]driver.Backend{"a": member(), "b": member(), "c": member()}, Options{LongestTTL: time.Minute})
 		go b.Acquire(context.Background(), &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000001:1", TTL: time.Minute, Tokens: 1})
 		synctest.Wait() // the members are asked
 		_ = b.Close()
-		require.Zero(t, asked.Load())
+		require.Zero(t, underWay.Load())
 	})
 }
 
-// A Ping of silent members ends with Close, which is the reason that it gives.
+// A Ping of silent members ends with Close, and returns ErrClosed.
 func TestPingBesideClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := lock.New(New(map[string]driver.Backend{"a": memlock.New(), "b": mute{memlock.New()}, "c": mute{memlock.New()}}, Options{LongestTTL: time.Minute}), nil)

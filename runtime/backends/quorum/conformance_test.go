@@ -17,9 +17,9 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-func init() { logging.Disable() } // go-redis tells of each dial that fails
+func init() { logging.Disable() } // go-redis logs each dial that fails
 
-// steady takes no member for silent that a busy machine has no time for.
+// steady has a long Timeout, so that a member does not count as silent on a busy machine.
 var steady = quorum.Options{LongestTTL: time.Hour, Timeout: 5 * time.Second}
 
 func TestConformance(t *testing.T) {
@@ -27,10 +27,10 @@ func TestConformance(t *testing.T) {
 	severaltest.Memory(t, "quorum", func() driver.Backend { return quorum.New(members, steady) })
 }
 
-// old is a Redis that says that it was up for long: those of a test were not.
-type old struct{ *redislock.Backend }
+// longRunning is a Redis that reports that it started long ago, although the servers of a test have just started.
+type longRunning struct{ *redislock.Backend }
 
-func (o old) Incarnation(ctx context.Context) (driver.Incarnation, error) {
+func (o longRunning) Incarnation(ctx context.Context) (driver.Incarnation, error) {
 	is, err := o.Backend.Incarnation(ctx)
 	is.Age += 24 * time.Hour
 	return is, err
@@ -40,13 +40,13 @@ func TestConformanceRedis(t *testing.T) {
 	severaltest.Redis(t, "quorum", 3, func(addrs []string) driver.Backend {
 		members := map[string]driver.Backend{}
 		for i, addr := range addrs {
-			members[fmt.Sprint(i)] = old{redislock.Open(&redis.UniversalOptions{Addrs: []string{addr}})}
+			members[fmt.Sprint(i)] = longRunning{redislock.Open(&redis.UniversalOptions{Addrs: []string{addr}})}
 		}
 		return quorum.New(members, steady)
 	}, func(b driver.Backend) { _ = b.Close() })
 }
 
-// Servers that have just started may have forgotten locks; the error says for how long.
+// Servers that have just started may have forgotten locks, so they must not vote. The error says until when.
 func TestFreshRedis(t *testing.T) {
 	members := map[string]driver.Backend{}
 	for i := range 3 {
@@ -55,7 +55,7 @@ func TestFreshRedis(t *testing.T) {
 	b := quorum.New(members)
 	defer b.Close()
 	if err := b.Ping(t.Context()); err == nil {
-		t.Error("servers that have just started may vote")
+		t.Error("Ping succeeds although the servers have just started")
 	} else {
 		t.Log(err)
 	}

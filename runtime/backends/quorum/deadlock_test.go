@@ -13,8 +13,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// Two processes wait for each other, each with two locks, beside a member that is silent to notes. One of them
-// is told soon.
+// Two processes, each with two locks, wait for each other, and one member does not answer notes. One of the
+// processes soon gets ErrDeadlock.
 func TestDeadlockBesideASilentMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		members := map[string]driver.Backend{"a": memlock.New(), "b": memlock.New(), "c": mute{memlock.New()}}

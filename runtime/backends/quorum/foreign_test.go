@@ -13,24 +13,25 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// foreign is a server that has something at each key that is no lock.
-type foreign struct{ *server }
+// conflicting is a server that has data other than a lock at each key.
+type conflicting struct{ *server }
 
-func (foreign) Acquire(_ context.Context, a *driver.Acquisition) (driver.Lease, error) {
+func (conflicting) Acquire(_ context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	return nil, fmt.Errorf("%w: a list at %q", driver.ErrConflict, a.Key)
 }
 
-// Something that is no lock is told of where a majority has it, and one member that has it is in nobody's way.
+// If a majority of members has data other than a lock at the key, the acquire returns ErrConflict. If only one
+// member has it, the acquire succeeds.
 func TestForeignKindAtAMajority(t *testing.T) {
 	for _, has := range []int{1, 2} {
 		synctest.Test(t, func(t *testing.T) {
 			members := map[string]driver.Backend{"a": newServer(), "b": newServer(), "c": newServer()}
 			for _, name := range []string{"a", "b"}[:has] {
-				members[name] = foreign{newServer()}
+				members[name] = conflicting{newServer()}
 			}
 			b := quorum.New(members, quorum.Options{Timeout: 100 * time.Millisecond})
 			defer b.Close()
-			l, err := b.Acquire(t.Context(), wish("key", "1:1"))
+			l, err := b.Acquire(t.Context(), acquisition("key", "1:1"))
 			if has == 1 {
 				if err != nil {
 					t.Fatalf("with one of three: %v", err)
@@ -46,15 +47,15 @@ func TestForeignKindAtAMajority(t *testing.T) {
 	}
 }
 
-// One member says that the key is held, or that something else is there. With the others away, or hung, that
-// is not what the quorum says.
+// One member says that the key is held, or that data other than a lock is there. While the other members can't
+// be reached or hang, the quorum must not say so.
 func TestOneMemberIsNoMajority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		held := newServer()
-		if _, err := held.Backend.Acquire(t.Context(), wish("key", "2:1")); err != nil {
+		if _, err := held.Backend.Acquire(t.Context(), acquisition("key", "2:1")); err != nil {
 			t.Fatal(err)
 		}
-		for says, one := range map[string]driver.Backend{"held": held, "foreign": foreign{newServer()}} {
+		for says, one := range map[string]driver.Backend{"held": held, "conflicting": conflicting{newServer()}} {
 			for _, hung := range []bool{false, true} {
 				members := map[string]driver.Backend{"a": one}
 				for _, name := range []string{"b", "c"} {
@@ -67,7 +68,7 @@ func TestOneMemberIsNoMajority(t *testing.T) {
 				}
 				l := lock.New(quorum.New(members), nil)
 				for _, try := range []bool{true, false} {
-					_, _, err := l.Acquire(t.Context(), &lock.Policy{TTL: 2 * time.Second, Try: try}, "key") // which waits forever, if it is held
+					_, _, err := l.Acquire(t.Context(), &lock.Policy{TTL: 2 * time.Second, Try: try}, "key") // forever if the quorum says "held"
 					if !errors.Is(err, lock.ErrUnavailable) && !errors.Is(err, lock.ErrIndeterminate) || errors.Is(err, lock.ErrNotAcquired) || errors.Is(err, lock.ErrConflict) {
 						t.Errorf("%s, hung %t, try %t: %v", says, hung, try, err)
 					}
@@ -78,10 +79,10 @@ func TestOneMemberIsNoMajority(t *testing.T) {
 	})
 }
 
-// unreachable is a server that can't be reached, which is heard later than others' answers.
+// unreachable is a server that can't be reached. Its error comes later than the answers of other members.
 type unreachable struct{ *server }
 
 func (unreachable) Acquire(context.Context, *driver.Acquisition) (driver.Lease, error) {
-	time.Sleep(2 * away)
+	time.Sleep(2 * roundTrip)
 	return nil, errors.New("connection refused")
 }

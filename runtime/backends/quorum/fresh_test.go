@@ -12,10 +12,10 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-const longest = time.Minute // quorum.Options.LongestTTL, unless set
+const longest = time.Minute // the default of quorum.Options.LongestTTL
 
-// So many members have just started that no majority may vote, also beside one that hangs. Who waits gets the lock
-// once they do, and who does not is not told that another holds it.
+// So many members have just started that no majority may vote. In one case a member hangs too. A call that waits gets
+// the lock once the members vote. A call that does not wait must not report that the key is held.
 func TestWaitsForFreshMembers(t *testing.T) {
 	for name, hung := range map[string]int{"all": 0, "beside one that hangs": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -27,7 +27,7 @@ func TestWaitsForFreshMembers(t *testing.T) {
 				}
 				l := lock.New(process(t, all), nil)
 				begin := time.Now()
-				for range 2 { // what is known of the members, or not
+				for range 2 { // the second time the Backend knows the members' ages
 					for _, p := range []*lock.Policy{{Try: true}, {Wait: 5 * time.Second}, {Try: true, Skip: true}} {
 						_, _, err := l.Acquire(t.Context(), p, "key")
 						if !errors.Is(err, lock.ErrUnavailable) || errors.Is(err, lock.ErrNotAcquired) || !strings.Contains(err.Error(), "may have forgotten") {
@@ -67,7 +67,7 @@ func TestWaitsForFreshMembers(t *testing.T) {
 	}
 }
 
-// One member has just started, another hangs: a majority answers, and will vote.
+// One member has just started and another hangs. A majority answers, and will vote later.
 func TestWaitsForAFreshMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := servers(3)

@@ -16,8 +16,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// A member is asked late, for an attempt that was refused meanwhile: the next attempt of the
-// acquisition has been granted, and keeps what it has.
+// A member is asked late for an attempt that was refused meanwhile. The next attempt of the
+// acquisition has been granted, and keeps its grants.
 func TestLateAskOfARefusedAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(map[string]driver.Backend{"a": memlock.New(), "b": memlock.New(), "c": memlock.New()}, Options{LongestTTL: time.Minute})
@@ -36,7 +36,7 @@ func TestLateAskOfARefusedAttempt(t *testing.T) {
 	})
 }
 
-// forgets is a member whose lease is over by the time that its tokens are to be raised, once.
+// forgets is a member that has lost a lease when the lease's tokens are raised. It does so once.
 type forgets struct {
 	*memlock.Backend
 	done bool
@@ -57,7 +57,7 @@ func (away) Acquire(context.Context, *driver.Acquisition) (driver.Lease, error) 
 	return nil, errors.New("connection refused")
 }
 
-// A grant that is over before it is confirmed is no silence of its member: the caller tries again.
+// A grant that ends before it is confirmed does not mean that its member is silent: the caller tries again.
 func TestGrantIsOverBeforeItIsConfirmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ahead, one := memlock.New(), &forgets{Backend: memlock.New()}
@@ -75,7 +75,7 @@ func TestGrantIsOverBeforeItIsConfirmed(t *testing.T) {
 	})
 }
 
-// Of an attempt that has failed, one grant was over before it was confirmed. The caller has lost nothing.
+// One grant of a failed attempt ended before it was confirmed. The error is not ErrLost, because the caller had no lock.
 func TestFailedAttemptIsNoLoss(t *testing.T) {
 	b := New(map[string]driver.Backend{"a": memlock.New(), "b": memlock.New(), "c": memlock.New()}, Options{LongestTTL: time.Minute})
 	defer func() { require.NoError(t, b.Close()) }()
@@ -88,7 +88,7 @@ func TestFailedAttemptIsNoLoss(t *testing.T) {
 	require.NotErrorIs(t, err, driver.ErrLost)
 }
 
-// late is a member that answers once its gate is open.
+// late is a member that answers after open is closed.
 type late struct {
 	*memlock.Backend
 	open chan struct{}
@@ -103,7 +103,7 @@ func (l late) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease,
 	}
 }
 
-// Many calls come while a majority is silent. All are served when it answers in time.
+// Many calls begin while a majority is silent. All of them succeed when the majority answers in time.
 func TestManyCallsWaitForALateMajority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		open := make(chan struct{})
@@ -128,8 +128,8 @@ func TestManyCallsWaitForALateMajority(t *testing.T) {
 	})
 }
 
-// A member is away, or there are four, and the key is held at the first that answer. Whether it is held at a
-// majority is known when the others have answered: the attempt is refused, and not failed.
+// One member can't be reached, or there are four members, and the key is held at those that answer first. Only when the
+// others have answered it is known that the key is held at a majority. The attempt is refused then, and does not fail.
 func TestHeldBesideAMemberThatIsAway(t *testing.T) {
 	for name, first := range map[string]map[string]driver.Backend{
 		"away": {"a": away{memlock.New()}, "b": memlock.New()},
@@ -158,7 +158,7 @@ func TestHeldBesideAMemberThatIsAway(t *testing.T) {
 	}
 }
 
-// distant is a member whose answers to an acquire take a while.
+// distant is a member that answers an acquire after 50 ms.
 type distant struct{ *memlock.Backend }
 
 func (d distant) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
@@ -166,8 +166,8 @@ func (d distant) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lea
 	return d.Backend.Acquire(ctx, a)
 }
 
-// The gate answers later than the others, by which the key is held. The caller hears it when it
-// stands in the gate's queue: else nobody would tell it of a release that comes before.
+// The key is held at the other members, and the gate answers later than they do. The attempt returns when the
+// caller is in the gate's queue. If it returned earlier, the caller would miss a release in between.
 func TestWhoWaitsStandsInTheQueueOfALateGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		members := map[string]driver.Backend{"a": memlock.New(), "b": memlock.New(), "c": memlock.New()}
@@ -176,7 +176,7 @@ func TestWhoWaitsStandsInTheQueueOfALateGate(t *testing.T) {
 		defer func() { require.NoError(t, holder.Close()) }()
 		held, err := holder.Acquire(t.Context(), &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000001:1", TTL: time.Minute, Tokens: 1})
 		require.NoError(t, err)
-		time.Sleep(time.Second) // all have answered
+		time.Sleep(time.Second) // all members have answered
 
 		late := holder.gate("key").name
 		members[late] = distant{members[late].(*memlock.Backend)}
@@ -192,7 +192,8 @@ func TestWhoWaitsStandsInTheQueueOfALateGate(t *testing.T) {
 	})
 }
 
-// The ID of a later attempt is that of no other acquisition: what is undone late of one would free the other.
+// The ID of a later attempt differs from the IDs of all other acquisitions. Otherwise a late undo of one would free the
+// other.
 func TestIDOfALaterAttempt(t *testing.T) {
 	b := New(nil)
 	const process = "8f0bdbd2-0000-8000-8000-000000000001:"
@@ -206,7 +207,7 @@ func TestIDOfALaterAttempt(t *testing.T) {
 	}
 }
 
-// lossy is a member that answers no first release. It arrives all the same, when it is delivered.
+// lossy is a member that does not answer the first release. That release arrives when delivered is closed.
 type lossy struct {
 	*memlock.Backend
 	delivered chan struct{}
@@ -243,8 +244,8 @@ func (l *lossyLease) Release(ctx context.Context, last uint64) error {
 	return ctx.Err()
 }
 
-// A release by which an attempt that lost the vote gives a grant back has no answer, and arrives when
-// the next attempt of the acquisition has been granted: it frees nothing of that.
+// An attempt that lost the vote releases a grant. The release has no answer, and arrives late, when the
+// next attempt of the acquisition has been granted. It frees nothing of the next attempt.
 func TestLateReleaseOfARefusedAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		members := map[string]driver.Backend{"a": &lossy{Backend: memlock.New(), delivered: make(chan struct{})}, "b": memlock.New(), "c": memlock.New()}
@@ -263,17 +264,17 @@ func TestLateReleaseOfARefusedAttempt(t *testing.T) {
 		one := acquisition(1)
 		_, err := b.Acquire(t.Context(), one)
 		require.NotNil(t, engine.HeldBy(err), "%v", err)
-		time.Sleep(2 * time.Second) // by then the second release was answered
+		time.Sleep(2 * time.Second) // by then the release was repeated and answered
 		for _, l := range others {
 			require.NoError(t, l.Release(t.Context(), 0))
 		}
 		_, err = b.Acquire(t.Context(), one)
 		require.NoError(t, err)
-		time.Sleep(time.Second) // all have answered
+		time.Sleep(time.Second) // all members have answered
 		m := members["a"].(*lossy)
 		close(m.delivered)
 		synctest.Wait()
 		_, err = m.Acquire(t.Context(), acquisition(3))
-		require.NotNil(t, engine.HeldBy(err), "a member of the lock grants it to another: %v", err)
+		require.NotNil(t, engine.HeldBy(err), "a member of the majority granted the lock to another: %v", err)
 	})
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// A note is what a majority of the members says, whoever of them is behind.
+// Note returns the text that a majority of the members has, even if other members have an older one.
 func TestNoteOfAMajority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		members := map[string]driver.Backend{"a": memlock.New(), "b": memlock.New(), "c": memlock.New()}
@@ -23,7 +23,7 @@ func TestNoteOfAMajority(t *testing.T) {
 			require.NoError(t, n.PutNote(t.Context(), "wait/k", text, time.Minute))
 		}
 		put(b, "new")
-		synctest.Wait() // for the last of them
+		synctest.Wait() // for the last member
 		put(members["b"].(driver.Noter), "old")
 		text, err := b.Note(t.Context(), "wait/k")
 		require.NoError(t, err)
@@ -34,7 +34,7 @@ func TestNoteOfAMajority(t *testing.T) {
 	})
 }
 
-// lateNotes is late with each note by the next of delays.
+// lateNotes delays each note by the next of delays.
 type lateNotes struct {
 	*memlock.Backend
 	delays []time.Duration
@@ -49,7 +49,7 @@ func (l *lateNotes) PutNote(ctx context.Context, name, text string, ttl time.Dur
 	return l.Backend.PutNote(ctx, name, text, ttl)
 }
 
-// A member that is late with a note does not put it in place of a later one.
+// A member that is late with a note does not overwrite a later note with it.
 func TestNotesAreInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(map[string]driver.Backend{"a": memlock.New(),

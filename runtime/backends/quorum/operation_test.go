@@ -14,8 +14,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// refuse returns a Backend whose members keep places or not, and acquisitions of a key that another holds
-// at all of them, each of which was refused once or several times.
+// refuse returns a Backend whose members have queues if places is set. It also returns acquisitions of a key that
+// another holds at all members. Each of them was refused once or several times.
 func refuse(t *testing.T, places bool) (b *Backend, refused []*driver.Acquisition) {
 	members := map[string]driver.Backend{}
 	for _, name := range []string{"a", "b", "c"} {
@@ -42,7 +42,7 @@ func refuse(t *testing.T, places bool) (b *Backend, refused []*driver.Acquisitio
 	return b, refused
 }
 
-// Who was only refused, by members that keep no places, need not be undone, and nothing is remembered of it.
+// An acquisition that members without queues refused needs no undo, and the Backend remembers nothing of it.
 func TestRefusedIsNotUndone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, refused := refuse(t, false)
@@ -54,7 +54,7 @@ func TestRefusedIsNotUndone(t *testing.T) {
 	})
 }
 
-// Places are remembered until they are given up.
+// The Backend remembers places until they are given up.
 func TestPlacesAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, refused := refuse(t, true)
@@ -62,7 +62,7 @@ func TestPlacesAreForgotten(t *testing.T) {
 		b.withLock(func() { require.Len(t, b.ops, len(refused)) })
 		for _, a := range refused {
 			require.False(t, a.MayHaveRun)
-			require.True(t, a.MayBeGranted) // so that it is undone
+			require.True(t, a.MayBeGranted) // so the Locker undoes it
 			require.NoError(t, b.Undo(t.Context(), a))
 		}
 		synctest.Wait()
@@ -71,19 +71,19 @@ func TestPlacesAreForgotten(t *testing.T) {
 	})
 }
 
-// far is a member that is asked and answers after a while.
-type far struct {
+// delayed is a member whose Acquire arrives after the delay by.
+type delayed struct {
 	*memlock.Backend
 	by time.Duration
 }
 
-func (f far) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
+func (f delayed) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	time.Sleep(f.by)
 	return f.Backend.Acquire(ctx, a)
 }
 
-// S86: each of three processes that only try a free lock at the same time is granted it by another member. One of
-// them gets it, and no other.
+// S86: three processes try a free lock at the same time. Each is granted it first by a different member. Exactly one
+// of them gets the lock.
 func TestOneOfThoseThatTryGetsTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var memories [3]*memlock.Backend
@@ -94,7 +94,7 @@ func TestOneOfThoseThatTryGetsTheLock(t *testing.T) {
 		for p := range processes {
 			members := map[string]driver.Backend{}
 			for i, m := range memories {
-				members[fmt.Sprint(i)] = far{m, time.Duration((3+i-p)%3) * 100 * time.Microsecond}
+				members[fmt.Sprint(i)] = delayed{m, time.Duration((3+i-p)%3) * 100 * time.Microsecond}
 			}
 			processes[p] = New(members, Options{LongestTTL: time.Minute})
 			processes[p].Attach()

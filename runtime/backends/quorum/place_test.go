@@ -15,19 +15,19 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// queued is a member that keeps the place of who is refused, for as long as its process lives, unless
-// places is nil.
+// queued is a member with a queue: it keeps a place for each acquisition that it refused, until the place is
+// given up. If places is nil, it has no queue.
 type queued struct {
 	*memlock.Backend
 	mu     sync.Mutex
 	places map[string]bool // by ID
-	ids    []string        // that it has granted
-	late   time.Duration   // an Acquire
-	hangs  time.Duration   // an Undo
-	silent bool            // to all calls
+	ids    []string        // IDs that it has granted
+	late   time.Duration   // delay of an Acquire
+	hangs  time.Duration   // delay of an Undo
+	silent bool            // it answers no call
 }
 
-// answers waits as long as q is late with an answer, or silent.
+// answers waits for the delay late, or until ctx ends if q is silent.
 func (q *queued) answers(ctx context.Context, late time.Duration) error {
 	q.mu.Lock()
 	silent := q.silent
@@ -106,7 +106,8 @@ func (q *queued) kept() int {
 	return len(q.places)
 }
 
-// newQueued returns a Backend whose members are queued, and the gate of "key", which another holds there.
+// newQueued returns a Backend whose members have queues, and the gate of "key". Another acquisition holds "key" at
+// the gate.
 func newQueued(t *testing.T) (b *Backend, gate *queued) {
 	members := map[string]driver.Backend{}
 	for _, name := range []string{"a", "b", "c"} {
@@ -120,8 +121,8 @@ func newQueued(t *testing.T) (b *Backend, gate *queued) {
 	return b, gate
 }
 
-// heldBeside has another hold "key" at the members that are not its gate, and returns those leases.
-func heldBeside(t *testing.T, b *Backend, gate *queued) (held []driver.Lease) {
+// heldElsewhere has another acquisition hold "key" at the members other than its gate, and returns those leases.
+func heldElsewhere(t *testing.T, b *Backend, gate *queued) (held []driver.Lease) {
 	for _, m := range b.members {
 		if m.Backend == gate {
 			continue
@@ -133,8 +134,8 @@ func heldBeside(t *testing.T, b *Backend, gate *queued) (held []driver.Lease) {
 	return held
 }
 
-// The gate holds up an acquisition that the others grant until it is overruled. Its place in the gate's
-// queue, which would be granted the lock there one day, is given up then.
+// The gate refuses an acquisition that the other members grant, until the gate is overruled. Then the place in the
+// gate's queue is given up, because the gate would grant it the lock later.
 func TestOverruledGateKeepsNoPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, gate := newQueued(t)
@@ -153,7 +154,7 @@ func TestOverruledGateKeepsNoPlace(t *testing.T) {
 	})
 }
 
-// The gate hangs while an acquisition is undone. The place in its queue is given up when it answers.
+// The gate hangs while an acquisition is undone. The place in the gate's queue is given up when it answers again.
 func TestUndoAtASilentGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, gate := newQueued(t)
@@ -174,15 +175,15 @@ func TestUndoAtASilentGate(t *testing.T) {
 	})
 }
 
-// The gate, which keeps a place, is silent for some time before the lock is free at the others, and a
-// while longer. The place is given up when it answers.
+// The gate keeps a place. It is silent for some time before the lock is free at the other members, and for a
+// while after that. The place is given up when it answers again.
 func TestPlaceAtASilentGate(t *testing.T) {
 	for _, silent := range []time.Duration{time.Second, 3 * time.Second, 4 * time.Second, 5 * time.Second, 10 * time.Second} {
 		t.Run(silent.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b, gate := newQueued(t)
 				defer func() { require.NoError(t, b.Close()) }()
-				held := heldBeside(t, b, gate)
+				held := heldElsewhere(t, b, gate)
 				a := &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000001:1", TTL: 2 * time.Second, Tokens: 1, Queue: true}
 				_, err := b.Acquire(t.Context(), a)
 				require.NotNil(t, engine.HeldBy(err), "%v", err)
@@ -209,25 +210,25 @@ func TestPlaceAtASilentGate(t *testing.T) {
 	}
 }
 
-// The gate has not answered an attempt. The next stands in its queue again, until the acquisition is undone
+// The gate has not answered an attempt. A later attempt is in the gate's queue again, until the acquisition is undone
 // or has the lock.
 func TestPlaceAfterASilence(t *testing.T) {
 	for _, undone := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			b, gate := newQueued(t)
 			defer func() { require.NoError(t, b.Close()) }()
-			held := heldBeside(t, b, gate)
+			held := heldElsewhere(t, b, gate)
 			a := &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000001:1", TTL: 2 * time.Second, Tokens: 1, Queue: true}
 			ask := func() {
 				_, err := b.Acquire(t.Context(), a)
 				require.NotNil(t, engine.HeldBy(err), "%v", err)
-				time.Sleep(2 * time.Second) // what had no answer is undone
+				time.Sleep(2 * time.Second) // requests without an answer are undone
 			}
 			ask()
 			gate.mute(true)
 			ask()
 			gate.mute(false)
-			for b.gate("key").Backend != gate { // until it is asked, which it is not if the others agree before
+			for b.gate("key").Backend != gate { // the gate is not asked if the other members agree before
 				ask()
 			}
 			ask()
@@ -248,17 +249,17 @@ func TestPlaceAfterASilence(t *testing.T) {
 	}
 }
 
-// Another member is the gate when the one that keeps a place grants it. That is given back, and what the
-// member may yet tell of the grant concerns no later attempt.
+// A member that keeps a place grants it the lock when another member has become the gate. The grant is released. A
+// late message about it does not concern a later attempt.
 func TestGrantAtAFormerGateIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, former := newQueued(t)
 		defer func() { require.NoError(t, b.Close()) }()
-		held := heldBeside(t, b, former)
+		held := heldElsewhere(t, b, former)
 		a := &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000001:1", TTL: time.Minute, Tokens: 1, Queue: true}
 		ask := func() error {
 			_, err := b.Acquire(t.Context(), a)
-			time.Sleep(time.Second) // what is given back is free
+			time.Sleep(time.Second) // released grants are free
 			return err
 		}
 		require.NotNil(t, engine.HeldBy(ask()))
@@ -266,7 +267,7 @@ func TestGrantAtAFormerGateIsGivenBack(t *testing.T) {
 		require.NoError(t, former.Undo(t.Context(), &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000002:1"}))
 		for _, m := range b.members {
 			m.silent.Store(m.Backend == former)
-			if q := m.Backend.(*queued); q != former { // they are refused when it has granted
+			if q := m.Backend.(*queued); q != former { // they refuse after the former gate has granted
 				q.mu.Lock()
 				q.late = time.Millisecond
 				q.mu.Unlock()
@@ -285,8 +286,8 @@ func TestGrantAtAFormerGateIsGivenBack(t *testing.T) {
 	})
 }
 
-// Another member is the gate from when it falls silent. Whoever waits asks again at once, and hears of a
-// release there.
+// The gate falls silent, and another member becomes the gate. A waiter gets a notice at once so that it tries again,
+// and is notified of a release at the new gate.
 func TestSubscriptionFollowsTheGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, gate := newQueued(t)
@@ -294,7 +295,7 @@ func TestSubscriptionFollowsTheGate(t *testing.T) {
 		s, err := b.Subscribe(t.Context(), &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000001:1", TTL: time.Minute, Tokens: 1})
 		require.NoError(t, err)
 		defer s.Close()
-		told := func() bool {
+		notified := func() bool {
 			select {
 			case <-s.C():
 				return true
@@ -302,15 +303,15 @@ func TestSubscriptionFollowsTheGate(t *testing.T) {
 				return false
 			}
 		}
-		require.False(t, told())
+		require.False(t, notified())
 		b.gate("key").silent.Store(true)
 		next := b.gate("key").Backend.(*queued)
 		require.NotSame(t, gate, next)
 		l, err := next.Acquire(t.Context(), &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000002:1", TTL: time.Minute, Tokens: 1})
 		require.NoError(t, err)
-		require.True(t, told(), "that the gate is another")
-		require.False(t, told())
+		require.True(t, notified(), "a notice of the new gate")
+		require.False(t, notified())
 		require.NoError(t, l.Release(t.Context(), 0))
-		require.True(t, told(), "of the release")
+		require.True(t, notified(), "a notice of the release")
 	})
 }

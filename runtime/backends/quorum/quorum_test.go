@@ -17,26 +17,27 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// server is a memory that restarts empty, hangs, and is a round trip away.
+// server is a memory engine behind a network. It can restart empty and hang.
 type server struct {
 	*memlock.Backend
 	mu    sync.Mutex
 	life  int
 	began time.Time
 	hung  bool
-	ahead uint64 // of its fencing tokens
+	ahead uint64 // added to its fencing tokens
 
-	onRenew func() error // unless nil: comes before a renewal, which it may refuse
+	onRenew func() error // runs before a renewal, unless nil; its error refuses the renewal
 }
 
-// lease is one that a life of the server granted.
+// lease is a lease that the server granted. It ends when the server restarts.
 type lease struct {
 	driver.Lease
 	server *server
 	memory *memlock.Backend
 }
 
-const away = 10 * time.Millisecond
+// roundTrip is how long a call to a server takes.
+const roundTrip = 10 * time.Millisecond
 
 func newServer() *server {
 	return &server{Backend: memlock.New(), began: time.Now().Add(-time.Hour)}
@@ -56,7 +57,7 @@ func (s *server) reach(ctx context.Context) (*memlock.Backend, error) {
 		<-ctx.Done()
 		return nil, fmt.Errorf("%w: %w", driver.ErrIndeterminate, ctx.Err())
 	}
-	time.Sleep(away)
+	time.Sleep(roundTrip)
 	return memory, nil
 }
 
@@ -127,7 +128,7 @@ func (s *server) Incarnation(ctx context.Context) (driver.Incarnation, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return driver.Incarnation{ID: fmt.Sprintf("%p:%d", s, s.life), Age: time.Since(s.began).Truncate(time.Second)}, nil // as Redis tells it
+	return driver.Incarnation{ID: fmt.Sprintf("%p:%d", s, s.life), Age: time.Since(s.began).Truncate(time.Second)}, nil // as Redis reports it
 }
 
 func servers(n int) (all []*server) {
@@ -137,7 +138,7 @@ func servers(n int) (all []*server) {
 	return all
 }
 
-// process returns a Backend on all, as of another process.
+// process returns a Backend on all servers, as a process of its own.
 func process(t *testing.T, all []*server) *quorum.Backend {
 	members := map[string]driver.Backend{}
 	for i, s := range all {
@@ -148,7 +149,7 @@ func process(t *testing.T, all []*server) *quorum.Backend {
 	return b
 }
 
-func wish(key, id string) *driver.Acquisition {
+func acquisition(key, id string) *driver.Acquisition {
 	return &driver.Acquisition{Key: key, ID: "00000000-0000-8000-8000-00000000000" + id, TTL: 30 * time.Second, Tokens: 1}
 }
 
@@ -158,8 +159,9 @@ func (s *server) hang(hung bool) {
 	s.hung = hung
 }
 
-// S85: a majority grants, one of it restarts empty, and would be a majority with the member that
-// had not been asked: it does not vote until the first holder's lease is over.
+// S85: a majority grants a lock. One member of it restarts empty, and together with the member that
+// was not asked it would be a majority for another holder. It does not vote until the first holder's
+// lease has ended.
 func TestMemberRestartedEmpty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := servers(3)
@@ -168,18 +170,18 @@ func TestMemberRestartedEmpty(t *testing.T) {
 			key := fmt.Sprintf("key %d", i)
 			absent, forgetful := all[i%3], all[(i+1)%3]
 			absent.hang(true)
-			first, err := one.Acquire(t.Context(), wish(key, "1:1"))
+			first, err := one.Acquire(t.Context(), acquisition(key, "1:1"))
 			if err != nil {
 				t.Fatalf("try %d: %v", i, err)
 			}
 			absent.hang(false)
 			forgetful.restart()
 			time.Sleep(time.Duration(i%29) * time.Second)
-			if _, err := two.Acquire(t.Context(), wish(key, "2:1")); err == nil && first.Deadline().Left() > 0 {
+			if _, err := two.Acquire(t.Context(), acquisition(key, "2:1")); err == nil && first.Deadline().Left() > 0 {
 				t.Fatalf("try %d: two holders", i)
 			}
-			time.Sleep(2 * time.Minute) // and it votes again
-			second, err := two.Acquire(t.Context(), wish(key, "2:2"))
+			time.Sleep(2 * time.Minute) // now it votes again
+			second, err := two.Acquire(t.Context(), acquisition(key, "2:2"))
 			if err != nil {
 				t.Fatalf("try %d: after the longest lease: %v", i, err)
 			}
@@ -191,25 +193,25 @@ func TestMemberRestartedEmpty(t *testing.T) {
 	})
 }
 
-// A member that has restarted since it was asked does not vote, however long leases may be.
+// A member that has restarted since it was asked does not vote, however long LongestTTL is.
 func TestMemberRestartsBesideTheLongestLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := servers(3)
 		b := quorum.New(map[string]driver.Backend{"a": all[0], "b": all[1], "c": all[2]}, quorum.Options{LongestTTL: math.MaxInt64})
 		b.Attach()
 		defer b.Close()
-		time.AfterFunc(away+away/2, func() { // the grants have come, and the question is under way
+		time.AfterFunc(roundTrip+roundTrip/2, func() { // the grants have arrived, and Incarnation is under way
 			for _, s := range all {
 				s.restart()
 			}
 		})
-		if _, err := b.Acquire(t.Context(), wish("key", "1:1")); err == nil {
-			t.Error("members that had forgotten it granted a lock")
+		if _, err := b.Acquire(t.Context(), acquisition("key", "1:1")); err == nil {
+			t.Error("members that had forgotten a lock granted it")
 		}
 	})
 }
 
-// S90: the members that hang cost the others' callers nothing.
+// S90: members that hang do not delay an acquire, as long as a majority answers.
 func TestTwoOfFiveHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := servers(5)
@@ -232,12 +234,12 @@ func TestTwoOfFiveHang(t *testing.T) {
 		all[3].hang(true)
 		for range 20 {
 			if d := took(); d > well*3/2 {
-				t.Errorf("with two of five hung an acquire took %v, and %v without", d, well)
+				t.Errorf("an acquire took %v with two of five members hung, and %v with none", d, well)
 			}
 		}
 		all[0].hang(true)
 		if _, _, err := l.Acquire(t.Context(), nil, "key"); !errors.Is(err, lock.ErrIndeterminate) {
-			t.Errorf("with three of five hung: %v", err)
+			t.Errorf("an acquire with three of five members hung: %v", err)
 		}
 		for _, s := range all {
 			s.hang(false)
@@ -247,7 +249,8 @@ func TestTwoOfFiveHang(t *testing.T) {
 	})
 }
 
-// S89: A counts far ahead of B, and B of C: the token rises also where A is away.
+// S89: the tokens of A are far ahead of those of B, and those of B far ahead of those of C. The tokens of
+// the quorum rise even while A is absent.
 func TestTokensRiseOverMajorities(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := servers(3)
@@ -257,35 +260,35 @@ func TestTokensRiseOverMajorities(t *testing.T) {
 		for i := range 12 {
 			absent := all[2-i%3]
 			absent.hang(true)
-			l, err := b.Acquire(t.Context(), wish("key", fmt.Sprintf("1:%d", i+1)))
+			l, err := b.Acquire(t.Context(), acquisition("key", fmt.Sprintf("1:%d", i+1)))
 			if err != nil {
 				t.Fatal(err)
 			}
 			token, _ := l.Tokens()
 			if token <= last {
-				t.Errorf("token %d after %d", token, last)
+				t.Errorf("token %d after token %d", token, last)
 			}
 			last = token
 			absent.hang(false)
-			time.Sleep(time.Minute) // it has crashed: a release would write the token as well
+			time.Sleep(time.Minute) // as if the holder had crashed, because a release would write the token too
 		}
 	})
 }
 
-// A majority has lost the lock. It is given back at the others, where it would hold up the next, unless it
-// is one that stays closed then: a Locker asks for that without renewals, and renews it all the same.
+// A majority of the members has lost the lock. It is released at the other members, where it would delay the next
+// holder, unless the lock has a Delay. For a lock with a Delay a Locker sets NoRenewal, but renews the lease anyway.
 func TestLostMajorityIsGivenBack(t *testing.T) {
 	for _, closed := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			all, a := servers(5), wish("key", "1:1")
+			all, a := servers(5), acquisition("key", "1:1")
 			a.NoRenewal = closed
 			l, err := process(t, all).Acquire(t.Context(), a)
 			if err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(time.Second) // all have answered
+			time.Sleep(time.Second) // all members have answered
 			for _, s := range all[:3] {
-				if err := s.Backend.Undo(t.Context(), wish("key", "1:1")); err != nil {
+				if err := s.Backend.Undo(t.Context(), acquisition("key", "1:1")); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -297,27 +300,27 @@ func TestLostMajorityIsGivenBack(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 			for i, s := range all {
-				if _, err := s.Backend.Acquire(t.Context(), wish("key", "2:1")); (err == nil) != (i < 3 || !closed) {
-					t.Errorf("stays closed %v, server %d: %v", closed, i, err)
+				if _, err := s.Backend.Acquire(t.Context(), acquisition("key", "2:1")); (err == nil) != (i < 3 || !closed) {
+					t.Errorf("with a Delay: %v, server %d: %v", closed, i, err)
 				}
 			}
 		})
 	}
 }
 
-// A crash has left a lease of a minute at one member, which may be the gate.
+// A crash has left a lease of a minute at one member, which may be the gate. It does not delay others for a minute.
 func TestLeaseLeftAtOneMember(t *testing.T) {
 	for left := range 5 {
 		synctest.Test(t, func(t *testing.T) {
 			all := servers(5)
-			if _, err := all[left].Backend.Acquire(t.Context(), &driver.Acquisition{Key: "key", ID: wish("", "2:1").ID, TTL: time.Minute, Tokens: 1}); err != nil {
+			if _, err := all[left].Backend.Acquire(t.Context(), &driver.Acquisition{Key: "key", ID: acquisition("", "2:1").ID, TTL: time.Minute, Tokens: 1}); err != nil {
 				t.Fatal(err)
 			}
 			l := lock.New(process(t, all), nil)
 			begin := time.Now()
 			_, h, err := l.Acquire(t.Context(), nil, "key")
 			if took := time.Since(begin); err != nil || took > 5*time.Second {
-				t.Fatalf("a lease at server %d: %v after %v", left, err, took)
+				t.Fatalf("an acquire with a lease left at server %d: %v after %v", left, err, took)
 			}
 			if err := h.Unlock(); err != nil {
 				t.Error(err)
@@ -327,10 +330,10 @@ func TestLeaseLeftAtOneMember(t *testing.T) {
 	}
 }
 
-// plain has no RaiseToken.
+// plain does not implement RaiseToken.
 type plain struct{ driver.Backend }
 
-// listed can't be compared.
+// listed is a type that can't be compared.
 type listed struct {
 	driver.Backend
 	_ []string
@@ -346,7 +349,7 @@ func TestRefusedMembers(t *testing.T) {
 		`"a", a quorum_test.plain`: {"a": plain{listed{}}, "b": plain{listed{}}, "c": plain{listed{}}},
 	} {
 		b := quorum.New(members)
-		_, err := b.Acquire(t.Context(), wish("key", "1:1"))
+		_, err := b.Acquire(t.Context(), acquisition("key", "1:1"))
 		for _, err := range []error{err, b.Ping(t.Context())} {
 			if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(fmt.Sprint(err), mend) {
 				t.Errorf("want ErrInvalid with %q, got %v", mend, err)
@@ -358,29 +361,29 @@ func TestRefusedMembers(t *testing.T) {
 // alias is another client of a server.
 type alias struct{ *server }
 
-// database is a server that tells no ID, and forgets no lock.
+// database is a server that has no ID of its own, and never forgets a lock.
 type database struct{ *revisions }
 
 func (database) RaiseToken(context.Context, driver.Lease, uint64) error { return nil }
 
-// S88: two members that are one server are refused, whether that is asked by Ping, or by an attempt
-// that the two alone would grant.
+// S88: two members that are one server are refused, both by Ping and by an acquire that only these two
+// members would grant.
 func TestOneServerTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one, counts := newServer(), newRevisions()
 		same := &revisions{counts.Backend, counts.server, counts.less}
 		for name, pair := range map[string][2]driver.Backend{
-			"that tells its ID":        {one, &alias{one}},
+			"that has an ID":           {one, &alias{one}},
 			"that counts by revisions": {counts, same},
-			"that tells no ID":         {database{counts}, database{same}},
+			"that has no ID":           {database{counts}, database{same}},
 		} {
 			for _, ask := range []func(*quorum.Backend) error{
 				func(b *quorum.Backend) error { return b.Ping(t.Context()) },
-				func(b *quorum.Backend) error { _, err := b.Acquire(t.Context(), wish(name, "1:1")); return err },
+				func(b *quorum.Backend) error { _, err := b.Acquire(t.Context(), acquisition(name, "1:1")); return err },
 			} {
-				away := newServer()
-				b := quorum.New(map[string]driver.Backend{"a": pair[0], "b": pair[1], "c": away}, quorum.Options{Timeout: 100 * time.Millisecond})
-				away.hang(true)
+				hung := newServer()
+				b := quorum.New(map[string]driver.Backend{"a": pair[0], "b": pair[1], "c": hung}, quorum.Options{Timeout: 100 * time.Millisecond})
+				hung.hang(true)
 				if err := ask(b); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "one server") {
 					t.Errorf("two members on one server %s: %v", name, err)
 				}

@@ -13,7 +13,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// slow is a member that takes its time to free a lease.
+// slow is a member that takes 200 ms to release a lease.
 type slow struct{ *memlock.Backend }
 
 type slowLease struct{ driver.Lease }
@@ -31,8 +31,8 @@ func (l slowLease) Release(ctx context.Context, last uint64) error {
 	return l.Lease.Release(ctx, last)
 }
 
-// A holder releases its lock while another goroutine closes the backend, as lock.Locker.Close
-// does when its context has ended. Close waits for the release; the race detector looks on.
+// A holder releases its lock while another goroutine closes the Backend, as lock.Locker.Close
+// does when its context has ended. Close waits for the release. The race detector checks both.
 func TestReleaseWhileClosing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		member := func() driver.Backend { return slow{memlock.New()} }

@@ -14,17 +14,17 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// votesAgain is how long after its start a member votes at most: Redis tells its age in whole seconds.
+// votesAgain is how long after its start a member votes again at the latest. Redis reports its age in whole seconds.
 const votesAgain = severaltest.StormTTL + 2*time.Second
 
-// masters are real ones, of which one at a time is struck.
-type masters struct {
+// redisServers are real Redis servers. One of them at a time has a fault.
+type redisServers struct {
 	t   *testing.T
 	all []*testserver.Instance
 }
 
-func (s *masters) open(well bool) driver.Backend {
-	o := quorum.Options{LongestTTL: severaltest.StormTTL, Timeout: 250 * time.Millisecond} // as long as most leases last
+func (s *redisServers) open(well bool) driver.Backend {
+	o := quorum.Options{LongestTTL: severaltest.StormTTL, Timeout: 250 * time.Millisecond} // as long as most leases of the storm last
 	if well {
 		o.Timeout = steady.Timeout
 	}
@@ -35,12 +35,12 @@ func (s *masters) open(well bool) driver.Backend {
 	return quorum.New(members, o)
 }
 
-// strike has one member after the other restarted empty, hung and killed, for d.
-func (s *masters) strike(d time.Duration) {
+// injectFaults restarts, stops or kills one member after the other, for d. They restart empty.
+func (s *redisServers) injectFaults(d time.Duration) {
 	faults := 0
 	for end := time.Now().Add(d); time.Now().Before(end); faults++ {
 		switch one := s.all[faults%len(s.all)]; faults % 4 {
-		case 0, 2: // the majority that is left has all that it granted
+		case 0, 2: // the other members are a majority, and remember all locks that they granted
 			one.Restart()
 			time.Sleep(votesAgain)
 		case 1:
@@ -59,10 +59,10 @@ func (s *masters) strike(d time.Duration) {
 
 // TestStorm has Lockers take locks at random while members are killed, hung and restarted empty.
 func TestStorm(t *testing.T) {
-	s := &masters{t: t}
+	s := &redisServers{t: t}
 	for range 3 {
 		s.all = append(s.all, testserver.StartRedis(t))
 	}
 	time.Sleep(votesAgain)
-	severaltest.Storm(t, "quorum", s.open, nil, s.strike)
+	severaltest.Storm(t, "quorum", s.open, nil, s.injectFaults)
 }

@@ -1,3 +1,3 @@
-// Package enginetest tests package quorum over members of different engines: a Redis, an etcd and a
-// PostgreSQL. It is a module of its own, so that who uses a quorum has none of their clients.
+// Package enginetest tests package quorum with members of different engines: a Redis, an etcd and a
+// PostgreSQL. It is a module of its own, so that users of a quorum do not depend on the clients of all three.
 package enginetest

@@ -40,7 +40,7 @@ func (quiet) Printf(context.Context, string, ...any) {}
 
 func init() { redis.SetLogger(quiet{}) }
 
-// tries is how many locks are taken: LOCKGEN_QUORUM, or few.
+// tries returns how many locks to take: LOCKGEN_QUORUM, or 60 if it is not set.
 func tries(t *testing.T) int {
 	text := os.Getenv("LOCKGEN_QUORUM")
 	if text == "" {
@@ -53,12 +53,12 @@ func tries(t *testing.T) int {
 	return n
 }
 
-// members are the servers.
+// members are the servers of the quorum.
 type members struct{ redis, etcd, postgres *testserver.Instance }
 
-// start starts them side by side.
+// start starts the servers.
 func start(t *testing.T) (m members) {
-	// A restart must not lose a lock that was answered, as it does without this.
+	// Without synchronous_commit a restart may lose a lock that was granted.
 	m.postgres = testserver.StartPostgres(t, "-c", "synchronous_commit=on")
 	m.etcd = testserver.StartEtcd(t)
 	m.redis = testserver.StartRedis(t)
@@ -112,11 +112,11 @@ func (m members) join(t *testing.T) *lock.Locker {
 	return l
 }
 
-// shop checks who is inside, and with which token.
-type shop struct {
+// workload checks that one call is inside at a time, and that tokens rise.
+type workload struct {
 	t    *testing.T
 	want int
-	done chan struct{} // closed when so many held a lock
+	done chan struct{} // closed when there were want holds
 
 	mu     sync.Mutex
 	inside map[string]context.Context
@@ -126,8 +126,8 @@ type shop struct {
 	faults int
 }
 
-// serve takes locks until enough were.
-func (s *shop) serve(l *lock.Locker) {
+// takeLocks takes locks until there were enough holds.
+func (s *workload) takeLocks(l *lock.Locker) {
 	for {
 		select {
 		case <-s.done:
@@ -140,7 +140,7 @@ func (s *shop) serve(l *lock.Locker) {
 			s.enter(ctx, key)
 			stays := rand.N(10 * time.Millisecond)
 			if rand.N(40) == 0 {
-				stays = rand.N(2 * ttl) // it is renewed
+				stays = rand.N(2 * ttl) // long enough for a renewal
 			}
 			select {
 			case <-time.After(stays):
@@ -162,8 +162,8 @@ func (s *shop) serve(l *lock.Locker) {
 	}
 }
 
-// enter notes who comes in. One who was before may be inside still only if its lease is over.
-func (s *shop) enter(ctx context.Context, key string) {
+// enter records that ctx is inside. An earlier holder may still be inside only if its lease has ended.
+func (s *workload) enter(ctx context.Context, key string) {
 	token, _ := lock.Token(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,10 +171,10 @@ func (s *shop) enter(ctx context.Context, key string) {
 		return
 	}
 	if other := s.inside[key]; other != nil && lock.Check(other) == nil {
-		s.t.Errorf("%s: two are inside", key)
+		s.t.Errorf("%s: two are inside at the same time", key)
 	}
 	if token <= s.tokens[key] {
-		s.t.Errorf("%s: token %d after %d", key, token, s.tokens[key])
+		s.t.Errorf("%s: token %d after token %d", key, token, s.tokens[key])
 	}
 	s.inside[key], s.tokens[key] = ctx, token
 	if s.holds++; s.holds == s.want {
@@ -182,15 +182,15 @@ func (s *shop) enter(ctx context.Context, key string) {
 	}
 }
 
-// strike has one member after the other killed, hung or restarted: the Redis without its
-// memory, the others with what they have written.
-func (s *shop) strike(m members) {
+// injectFaults kills, stops or restarts one member after the other. The Redis comes back empty, the
+// others with all that they have written.
+func (s *workload) injectFaults(m members) {
 	for i := 0; ; i++ {
-		calm := 200 * time.Millisecond
+		wait := 200 * time.Millisecond
 		switch i % 6 {
 		case 0:
 			m.redis.Restart()
-			calm += longest + time.Second // until it votes again: Redis tells its age in whole seconds
+			wait += longest + time.Second // until it votes again; Redis reports its age in whole seconds
 		case 1:
 			m.etcd.Stop()
 			s.pause(ttl)
@@ -213,14 +213,14 @@ func (s *shop) strike(m members) {
 		s.mu.Lock()
 		s.faults++
 		s.mu.Unlock()
-		if !s.pause(calm) {
+		if !s.pause(wait) {
 			return
 		}
 	}
 }
 
-// pause reports whether locks are taken still after d.
-func (s *shop) pause(d time.Duration) bool {
+// pause waits for d, and reports whether locks are still taken then.
+func (s *workload) pause(d time.Duration) bool {
 	select {
 	case <-time.After(d):
 		return true
@@ -229,33 +229,33 @@ func (s *shop) pause(d time.Duration) bool {
 	}
 }
 
-// Two members in one database are refused.
+// Two members that use one database are refused.
 func TestOneDatabaseTwice(t *testing.T) {
 	m := members{postgres: testserver.StartPostgres(t), redis: testserver.StartRedis(t)}
 	m.migrate(t)
 	b := quorum.New(map[string]driver.Backend{"a": m.table(t), "b": m.table(t), "c": redislock.Open(&redis.UniversalOptions{Addrs: []string{m.redis.Addr()}})})
 	if err := b.Ping(t.Context()); !errors.Is(err, lock.ErrInvalid) || !strings.Contains(err.Error(), "one server") {
-		t.Errorf("two members in one database: %v", err)
+		t.Errorf("Ping with two members that use one database: %v", err)
 	}
 	if err := b.Close(); err != nil {
 		t.Error(err)
 	}
 }
 
-// A lock at a majority of a Redis, an etcd and a PostgreSQL has one holder at a time, and
-// tokens that rise, whichever of them decide.
+// The members are a Redis, an etcd and a PostgreSQL. A lock has one holder at a time, and
+// tokens rise, whichever two of the members are the majority.
 func TestMembersOfDifferentEngines(t *testing.T) {
 	m := start(t)
-	s := &shop{t: t, want: tries(t), done: make(chan struct{}), inside: map[string]context.Context{}, tokens: map[string]uint64{}}
+	s := &workload{t: t, want: tries(t), done: make(chan struct{}), inside: map[string]context.Context{}, tokens: map[string]uint64{}}
 	begin := time.Now()
 	var work sync.WaitGroup
 	for range 3 {
 		l := m.join(t)
 		for range 2 {
-			work.Go(func() { s.serve(l) })
+			work.Go(func() { s.takeLocks(l) })
 		}
 	}
-	work.Go(func() { s.strike(m) })
+	work.Go(func() { s.injectFaults(m) })
 	work.Wait()
 	t.Logf("%d holds in %v, %d calls failed, %d faults", s.holds, time.Since(begin).Round(time.Millisecond), s.failed, s.faults)
 }
