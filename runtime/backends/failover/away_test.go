@@ -17,16 +17,16 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// The engine that grants refuses all calls, and is not known to be away yet. Who waits gets the lock at the
-// other, and who does not is told that nobody may grant it.
+// The granting engine refuses all calls, and the processes do not know yet that it is away. A call that waits gets
+// the lock at the other engine. A call that does not wait gets ErrUnavailable.
 func TestWaitsAtADeadEngine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := begun(t, 2)
+		w := startWorld(t, 2)
 		p, short := w.processes[0], &lock.Policy{TTL: time.Second}
-		if _, err := p.backend.Status(t.Context()); err != nil { // which has it watch
+		if _, err := p.backend.Status(t.Context()); err != nil { // starts watching the record
 			t.Fatal(err)
 		}
-		time.Sleep(drain + time.Second) // the first epoch rests
+		time.Sleep(drain + time.Second) // now the first epoch may end
 		begin := time.Now()
 		w.primary.set(func() { w.primary.dead = true })
 		w.refused(p, "key")
@@ -63,12 +63,12 @@ func requests(p *lock.Policy, n int) (reqs []lock.Request) {
 	return reqs
 }
 
-// losesAnswers is a way to a server by which requests to acquire arrive, and their answers do not.
+// losesAnswers is a link to a server. Requests to acquire arrive, but their answers are lost while loses is set.
 type losesAnswers struct {
 	*link
 	loses atomic.Bool
-	later bool        // the engine says that it may yet grant the key, instead of that the request may have run
-	again atomic.Bool // the last request said that one before may have run
+	later bool        // report MayBeGranted instead of ErrIndeterminate
+	again atomic.Bool // the last request had MayHaveRun set
 }
 
 func (l *losesAnswers) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
@@ -91,8 +91,9 @@ func (l *losesAnswers) Ping(ctx context.Context) error {
 	return l.link.Ping(ctx)
 }
 
-// An engine takes a lock and does not say so. Who waits goes on, and holds the lock once the engine is back or
-// another grants; who gives up, does not wait, or has it at another leaves nothing there.
+// An engine grants a lock, but the answer is lost. A call that waits continues to wait, and gets the lock when the
+// engine answers again or another engine grants. A call that gives up, does not wait, or gets the lock at another
+// engine leaves nothing at this one.
 func TestWaitsWithoutAnAnswer(t *testing.T) {
 	for _, later := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) { testWithoutAnAnswer(t, later) })
@@ -101,19 +102,19 @@ func TestWaitsWithoutAnAnswer(t *testing.T) {
 
 func testWithoutAnAnswer(t *testing.T, later bool) {
 	w := newWorld(t)
-	way, o := &losesAnswers{link: &link{server: w.primary}, later: later}, quick
+	primary, o := &losesAnswers{link: &link{server: w.primary}, later: later}, quick
 	o.Record, o.ByHand = &link{server: w.third}, true
-	b := failover.New(way, []driver.Backend{&link{server: w.standby}}, o)
+	b := failover.New(primary, []driver.Backend{&link{server: w.standby}}, o)
 	l := lock.New(b, nil)
 	if err := b.Begin(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	acts := map[string]func(){
-		"had":       func() { way.loses.Store(false) },
+		"had":       func() { primary.loses.Store(false) },
 		"elsewhere": func() { _ = b.Switch(t.Context(), "standby") },
 	}
 	for _, key := range []string{"given up", "tried", "had", "elsewhere"} {
-		way.loses.Store(true)
+		primary.loses.Store(true)
 		if act := acts[key]; act != nil {
 			time.AfterFunc(3*time.Second, act)
 		}
@@ -123,12 +124,12 @@ func testWithoutAnAnswer(t *testing.T, later bool) {
 		if (err == nil) != (acts[key] != nil) || err != nil && (!away || !strings.Contains(err.Error(), "connection reset")) {
 			t.Errorf("%s: %v", key, err)
 		}
-		if key == "had" && way.again.Load() == later {
-			t.Error("the engine is not told that an attempt before may have run")
+		if key == "had" && primary.again.Load() == later {
+			t.Error("the last request does not say rightly whether an earlier attempt may have run")
 		}
 		time.Sleep(100 * time.Millisecond)
 		if key == "elsewhere" && !slices.Contains(w.primary.undone, key) {
-			t.Error("a place in the queue of the engine that was left is not given up")
+			t.Error("the place in the queue of the old engine was not given up")
 		}
 		h.Release(nil)
 		cancel()
@@ -146,13 +147,14 @@ func testWithoutAnAnswer(t *testing.T, later bool) {
 	}
 }
 
-// An error of an engine that is well is the caller's. Callers at the same time share the probe that tells.
+// If a probe of the engine succeeds, the caller gets the error of its attempt. Calls that fail at the same time share
+// a probe.
 func TestErrorOfAnEngineThatIsWell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		way, o := &refusing{link: &link{server: w.primary}}, quick
+		primary, o := &refusing{link: &link{server: w.primary}}, quick
 		o.Record = &link{server: w.third}
-		l := lock.New(failover.New(way, []driver.Backend{&link{server: w.standby}}, o), nil)
+		l := lock.New(failover.New(primary, []driver.Backend{&link{server: w.standby}}, o), nil)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		begin := time.Now()
@@ -161,9 +163,9 @@ func TestErrorOfAnEngineThatIsWell(t *testing.T) {
 			t.Errorf("want the engine's error, got %v", err)
 		}
 		if took := time.Since(begin); took > drain+2*time.Second {
-			t.Errorf("it was told after %v", took)
+			t.Errorf("the call failed after %v; at most %v is right", took, drain+2*time.Second)
 		}
-		way.pings.Store(0)
+		primary.pings.Store(0)
 		var work sync.WaitGroup
 		for i := range 100 {
 			work.Go(func() {
@@ -173,8 +175,8 @@ func TestErrorOfAnEngineThatIsWell(t *testing.T) {
 			})
 		}
 		work.Wait()
-		if n := way.pings.Load(); n > 2 { // one is that of the time
-			t.Errorf("%d probes for 100 calls that failed at once", n)
+		if n := primary.pings.Load(); n > 2 { // one of them is a regular probe
+			t.Errorf("there were %d probes for 100 calls that failed at the same time", n)
 		}
 		if err := l.Close(t.Context()); err != nil {
 			t.Error(err)
@@ -182,7 +184,7 @@ func TestErrorOfAnEngineThatIsWell(t *testing.T) {
 	})
 }
 
-// refusing refuses each key but those of probes, and counts pings.
+// refusing is an engine that refuses all keys except those of probes. It counts pings.
 type refusing struct {
 	*link
 	pings atomic.Int64

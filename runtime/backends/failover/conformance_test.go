@@ -13,8 +13,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// steady is not switched by faults: the rows check locks at one engine. Faults and a busy machine may keep
-// the record from being read for a while.
+// steady does not switch because of faults, since the conformance suite checks locks at one engine. Its Timeout and
+// Silence are long, because faults and a busy machine may delay reading the record.
 var steady = failover.Options{LongestTTL: time.Hour, ByHand: true, Timeout: 5 * time.Second, Silence: time.Minute}
 
 func TestConformance(t *testing.T) {
@@ -43,7 +43,7 @@ func begin(t *testing.T, b driver.Backend) {
 	t.Helper()
 	f := b.(*failover.Backend)
 	for since, err := time.Now(), f.Begin(t.Context()); err != nil; err = f.Begin(t.Context()) {
-		if time.Since(since) > 10*time.Second { // on a busy machine it may take longer than Options.Timeout
+		if time.Since(since) > 10*time.Second { // on a busy machine Begin may take longer than Options.Timeout
 			t.Fatal(err)
 		}
 	}

@@ -15,35 +15,35 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// resumes is how long after the engine that grants has gone the other grants, at most: it is
-// noticed by three probes, decided by the look that follows, and the switch waits; the next look
-// opens it, and whoever waits tries again within a second.
+// resumes is the longest time from the loss of the granting engine until the other engine grants. Three
+// probes notice the loss, and the look after them decides on the switch. The switch waits. The next look
+// opens the epoch, and a waiter tries again within a second.
 const resumes = 3*(200+200)*time.Millisecond + drain + 3*200*time.Millisecond + time.Second
 
-// The engine that grants is killed again and again under load: it refuses, hangs, forgets.
+// Under load, the granting engine is killed again and again: it refuses connections, hangs, or restarts empty.
 func TestKilledUnderLoad(t *testing.T) {
 	const kills = 36 // six of each kind of death and return
 	synctest.Test(t, func(t *testing.T) {
-		w := begun(t, 3)
+		w := startWorld(t, 3)
 		for _, p := range w.processes {
 			w.load(p, 3, 2)
 		}
 		var gaps []time.Duration
 		granting, other := w.primary, w.standby
 		for i := range kills {
-			time.Sleep(drain + 2*time.Second) // else the switch before still waits out its rest
+			time.Sleep(drain + 2*time.Second) // until the epoch has been known for drain, so that it may end
 			killed := time.Now()
 			granting.set(func() { granting.dead, granting.hung = i%3 != 0, i%3 == 0 })
 			for ; ; time.Sleep(10 * time.Millisecond) {
 				w.mu.Lock()
 				last := w.last
 				w.mu.Unlock()
-				if gap := last.Sub(killed); gap > quick.LongestTTL { // not a holder of the old one
+				if gap := last.Sub(killed); gap > quick.LongestTTL { // certainly not a holder at the old engine
 					gaps = append(gaps, gap)
 					break
 				}
 				if time.Since(killed) > 10*drain {
-					t.Fatalf("kill %d: nobody came in for %v", i, time.Since(killed))
+					t.Fatalf("kill %d: nobody got a lock for %v", i, time.Since(killed))
 				}
 			}
 			if i%2 == 0 {
@@ -55,19 +55,19 @@ func TestKilledUnderLoad(t *testing.T) {
 		}
 		w.end()
 		slices.Sort(gaps)
-		t.Logf("%d kills, %d holds: the next came in after %v to %v, the median %v; the bound is %v",
-			kills, w.sales, gaps[0], gaps[kills-1], gaps[kills/2], resumes)
+		t.Logf("%d kills, %d holds: the next holder got a lock after %v to %v, the median %v; the bound is %v",
+			kills, w.holds, gaps[0], gaps[kills-1], gaps[kills/2], resumes)
 		if gaps[kills-1] > resumes {
-			t.Errorf("it took %v; the bound is %v", gaps[kills-1], resumes)
+			t.Errorf("the next holder got a lock after %v; the bound is %v", gaps[kills-1], resumes)
 		}
 	})
 }
 
-// A process that can't read the record stops, and its holds end before anybody else can
-// have switched; the others go on.
+// A process that can't read the record grants nothing, and its holds end before another process can
+// have switched. The other processes continue.
 func TestProcessWithoutTheRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := begun(t, 2)
+		w := startWorld(t, 2)
 		alone, other := w.processes[0], w.processes[1]
 		ctx, h, err := alone.Acquire(t.Context(), &lock.Policy{TTL: 3 * time.Second}, "held")
 		if err != nil {
@@ -83,14 +83,14 @@ func TestProcessWithoutTheRecord(t *testing.T) {
 		case <-time.After(time.Minute):
 		}
 		if !errors.Is(context.Cause(ctx), lock.ErrLost) || time.Since(cut) > 5*time.Second {
-			t.Errorf("a hold of who can't read the record ended after %v: %v", time.Since(cut), context.Cause(ctx))
+			t.Errorf("a hold of a process that can't read the record ended after %v: %v", time.Since(cut), context.Cause(ctx))
 		}
 		h.Release(nil)
 		if _, _, err := alone.Acquire(t.Context(), nil, "key"); !errors.Is(err, lock.ErrInvalid) {
-			t.Errorf("a ttl of 30s: %v", err)
+			t.Errorf("an acquire with a ttl of 30s, which is too long: %v", err)
 		}
 		if _, _, err := alone.Acquire(t.Context(), &lock.Policy{TTL: time.Second}, "key"); !errors.Is(err, lock.ErrUnavailable) {
-			t.Errorf("without the record: %v; the primary must not grant", err)
+			t.Errorf("an acquire without the record: %v; the primary must not grant", err)
 		}
 		_, h, err = other.Acquire(t.Context(), &lock.Policy{TTL: time.Second}, "held")
 		if took := time.Since(cut); err != nil || took < drain {
@@ -98,20 +98,20 @@ func TestProcessWithoutTheRecord(t *testing.T) {
 		}
 		h.Release(nil)
 		alone.record.cut.Store(false)
-		time.Sleep(time.Second) // a look that is under way fails
+		time.Sleep(time.Second) // the look that is under way fails
 		_, h, err = alone.Acquire(t.Context(), &lock.Policy{TTL: time.Second}, "key")
 		if err != nil {
-			t.Errorf("once it can read the record: %v", err)
+			t.Errorf("an acquire after the process can read the record again: %v", err)
 		}
 		h.Release(nil)
 		w.end()
 	})
 }
 
-// S91: one process alone can't reach the primary: it switches all, and no two hold a key.
+// S91: only one process can't reach the primary. It switches all processes, and no key has two holders.
 func TestProcessWithoutThePrimary(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := begun(t, 3)
+		w := startWorld(t, 3)
 		for _, p := range w.processes {
 			w.load(p, 2, 1)
 		}
@@ -119,17 +119,17 @@ func TestProcessWithoutThePrimary(t *testing.T) {
 		w.processes[0].primary.cut.Store(true)
 		w.granting(w.processes[1], "standby", resumes)
 		time.Sleep(2 * drain)
-		w.processes[1].standby.cut.Store(true) // and another can't reach the standby
+		w.processes[1].standby.cut.Store(true) // now another process can't reach the standby
 		time.Sleep(20 * drain)
 		s, err := w.processes[2].backend.Status(t.Context())
 		if err != nil || s.Epoch < 4 || s.Epoch > 24 {
-			t.Errorf("two that differ about who is away have switched to %+v, %v; once for each wait is expected", s, err)
+			t.Errorf("two processes that differ about which engine is away have switched to %+v, %v; one switch for each wait is right", s, err)
 		}
 		w.end()
 	})
 }
 
-// flapping answers one probe of three.
+// flapping is an engine that answers one probe of three.
 type flapping struct {
 	*link
 	n int
@@ -142,7 +142,7 @@ func (f *flapping) Ping(ctx context.Context) error {
 	return f.link.Ping(ctx)
 }
 
-// An engine that answers one probe of three is neither left nor chosen.
+// If the granting engine answers one probe of three, there is no switch. If the other engine does, there is no switch to it.
 func TestFlapping(t *testing.T) {
 	for _, flaps := range []string{"primary", "standby"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -163,7 +163,7 @@ func TestFlapping(t *testing.T) {
 			for range 10 {
 				time.Sleep(drain)
 				if s, err := b.Status(t.Context()); err != nil || s.Engine != "primary" || !s.Open {
-					t.Errorf("%+v, %v; the %s answers one probe of three", s, err, flaps)
+					t.Errorf("the record is %+v, %v, although the %s answers one probe of three", s, err, flaps)
 					break
 				}
 			}
@@ -172,22 +172,23 @@ func TestFlapping(t *testing.T) {
 	}
 }
 
-// Switched by hand and back, to an engine whose tokens are small: they rise all the same.
+// An operator switches to the standby and back. The standby's own tokens are low, but the tokens of the failover
+// still rise.
 func TestSwitchedByHand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.standby.less = uint64(time.Now().UnixMicro())*driver.TokensPerMicrosecond - 1000
-		var told []failover.Status
+		var changes []failover.Status
 		for range 3 {
 			w.join()
 		}
 		o := quick
-		o.Record, o.OnSwitch = &link{server: w.third}, func(s failover.Status) { told = append(told, s) }
+		o.Record, o.OnSwitch = &link{server: w.third}, func(s failover.Status) { changes = append(changes, s) }
 		watching := failover.New(&link{server: w.primary}, []driver.Backend{&link{server: w.standby}}, o)
 		if err := watching.Begin(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := watching.Status(t.Context()); err != nil { // which has it watch
+		if _, err := watching.Status(t.Context()); err != nil { // starts watching the record
 			t.Fatal(err)
 		}
 		for _, p := range w.processes {
@@ -202,30 +203,30 @@ func TestSwitchedByHand(t *testing.T) {
 			}
 			w.granting(p, to, resumes)
 			if took := time.Since(begin); took < drain {
-				t.Errorf("%q grants after %v; a switch waits for %v", to, took, drain)
+				t.Errorf("%q grants after %v; a switch must wait for %v", to, took, drain)
 			}
 			if err := p.backend.Switch(t.Context(), to); err != nil {
-				t.Errorf("to the engine that grants: %v", err)
+				t.Errorf("Switch to the engine that grants: %v", err)
 			}
 		}
 		if err := w.processes[0].backend.Switch(t.Context(), "nowhere"); !errors.Is(err, lock.ErrInvalid) {
-			t.Errorf("to no engine: %v", err)
+			t.Errorf("Switch to an unknown engine: %v", err)
 		}
 		w.end()
 		_ = watching.Close()
-		if w.sales < 100 {
-			t.Errorf("%d sales", w.sales)
+		if w.holds < 100 {
+			t.Errorf("there were only %d holds", w.holds)
 		}
-		if want := 21; len(told) != want || told[1].Engine != "standby" || told[1].Open || !told[2].Open {
-			t.Errorf("told of %d changes, not %d: %+v", len(told), want, told)
+		if want := 21; len(changes) != want || changes[1].Engine != "standby" || changes[1].Open || !changes[2].Open {
+			t.Errorf("OnSwitch got %d changes, want %d: %+v", len(changes), want, changes)
 		}
 	})
 }
 
-// The Record loses all that it had, twice: nobody is granted a lock that another may hold.
+// The Record loses its data again and again. Nobody is granted a lock that another may hold.
 func TestRecordLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := begun(t, 2)
+		w := startWorld(t, 2)
 		for _, p := range w.processes {
 			w.load(p, 2, 1)
 		}
@@ -236,7 +237,7 @@ func TestRecordLost(t *testing.T) {
 			}
 			w.granting(w.processes[1], "standby", resumes)
 			w.third.restart()
-			w.load(w.join(), 2, 1) // which knows nothing
+			w.load(w.join(), 2, 1) // a process that has never read the record
 			time.Sleep(2 * drain)
 			w.granting(w.processes[0], "standby", drain)
 			if err := w.processes[0].backend.Switch(t.Context(), "primary"); err != nil {
@@ -248,8 +249,8 @@ func TestRecordLost(t *testing.T) {
 	})
 }
 
-// A first start waits, since the record may have been lost; a process that starts while a
-// switch waits, waits too.
+// A first start waits, because the record may have been lost. A process that starts while a switch
+// waits also waits.
 func TestFirstStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -259,7 +260,7 @@ func TestFirstStart(t *testing.T) {
 		w.refused(p, "key")
 		_, h, err := p.Acquire(t.Context(), &lock.Policy{TTL: time.Second}, "key")
 		if took := time.Since(begin); err != nil || took < drain || took > drain+2*time.Second {
-			t.Errorf("the first start took %v: %v; want %v", took, err, drain)
+			t.Errorf("the first start took %v: %v; want a little more than %v", took, err, drain)
 		}
 		h.Release(nil)
 		if err := p.backend.Switch(t.Context(), "standby"); err != nil {
@@ -268,22 +269,22 @@ func TestFirstStart(t *testing.T) {
 		time.Sleep(drain - time.Second)
 		late := w.join()
 		if err := late.Ping(t.Context()); err == nil || !strings.Contains(err.Error(), "the failover waits until") {
-			t.Errorf("a process that starts while a switch waits: %v", err)
+			t.Errorf("Ping of a process that starts while a switch waits: %v", err)
 		}
 		w.refused(late, "key")
 		time.Sleep(2 * time.Second)
 		if err := late.Ping(t.Context()); err != nil {
-			t.Errorf("when it has waited: %v", err)
+			t.Errorf("Ping after the switch has waited: %v", err)
 		}
 		w.end()
 	})
 }
 
-// Who waits when it is switched goes on waiting, hears of a release at the next engine, and has no
-// place in the queue of the one before.
+// Calls that wait during a switch continue to wait. They are notified of a release at the next engine, and
+// have no place left in the queue of the old engine.
 func TestWaitsOverASwitch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := begun(t, 3)
+		w := startWorld(t, 3)
 		short := &lock.Policy{TTL: 3 * time.Second}
 		first, h, err := w.processes[0].Acquire(t.Context(), short, "key")
 		if err != nil {
@@ -306,7 +307,7 @@ func TestWaitsOverASwitch(t *testing.T) {
 		switched := time.Now()
 		<-first.Done()
 		if took := time.Since(switched); took > short.TTL+quick.Probe {
-			t.Errorf("a hold at the engine before ended %v after the switch; its lease is not to be renewed", took)
+			t.Errorf("a hold at the old engine ended %v after the switch; its lease must not be renewed", took)
 		}
 		second := <-got
 		h.Release(nil)
@@ -317,28 +318,28 @@ func TestWaitsOverASwitch(t *testing.T) {
 		}
 		third := <-got
 		if took := time.Since(released); took > 100*time.Millisecond {
-			t.Errorf("a release at the next engine was heard of after %v", took)
+			t.Errorf("the waiter at the next engine got the lock %v after the release", took)
 		}
 		third.Release(nil)
 		w.primary.set(func() {
 			if n := len(w.primary.undone); n != 2 {
-				t.Errorf("two have waited at the primary, and %d places were given up", n)
+				t.Errorf("two calls have waited at the primary, but %d places were given up", n)
 			}
 		})
 		w.end()
 	})
 }
 
-// Whoever asks an engine that hangs is not left behind there.
+// A call whose attempt hangs at an engine gets the lock at the other engine after the switch.
 func TestWaitsAtAHungEngine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := begun(t, 1)
+		w := startWorld(t, 1)
 		w.primary.set(func() { w.primary.hung = true })
 		begin := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		_, h, err := w.processes[0].Acquire(ctx, &lock.Policy{TTL: time.Second}, "key")
-		if took := time.Since(begin); err != nil || took > resumes+drain { // the first epoch rests
+		if took := time.Since(begin); err != nil || took > resumes+drain { // the first epoch may only end after drain
 			t.Errorf("granted after %v: %v", took, err)
 		}
 		h.Release(nil)
@@ -347,11 +348,11 @@ func TestWaitsAtAHungEngine(t *testing.T) {
 	})
 }
 
-// An undo that comes late leaves the place that a later acquisition of the Locker has, which a
-// switch gives up.
+// A late undo leaves the place to a later acquisition of the Locker. The switch gives that place
+// up.
 func TestLateUndoBeforeASwitch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := begun(t, 2)
+		w := startWorld(t, 2)
 		_, h, err := w.processes[0].Acquire(t.Context(), &lock.Policy{TTL: 3 * time.Second}, "key")
 		if err != nil {
 			t.Fatal(err)
@@ -381,7 +382,7 @@ func TestLateUndoBeforeASwitch(t *testing.T) {
 		time.Sleep(time.Second)
 		w.primary.set(func() {
 			if len(w.primary.undone) != 1 {
-				t.Errorf("one has waited at the primary, and places were given up of: %q", w.primary.undone)
+				t.Errorf("one acquisition has waited at the primary, but the places of these keys were given up: %q", w.primary.undone)
 			}
 		})
 		first, _ := l.Tokens()

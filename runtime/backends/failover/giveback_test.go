@@ -16,8 +16,8 @@ func acquisition(process int) *driver.Acquisition {
 	return &driver.Acquisition{Key: "key", ID: fmt.Sprintf("00000000-0000-8000-8000-%012d:1", process), TTL: 3 * time.Second, Tokens: 1, Queue: true}
 }
 
-// slow is a way to a server by which the first attempt arrives as its context ends, and that gives
-// nothing back before free is closed.
+// slow is a link to a server. The first attempt arrives when its context ends, and no release arrives before free
+// is closed.
 type slow struct {
 	*link
 	asked bool
@@ -50,11 +50,11 @@ func (l *slowLease) Release(ctx context.Context, last uint64) error {
 	}
 }
 
-// An attempt has hung while it was switched to the standby and back, and is given back in the background.
-// That frees nothing which the same acquisition holds by then.
+// An attempt hangs during a switch to the standby and back, and its grant is released in the background.
+// That release frees nothing that the same acquisition holds by then.
 func TestGivenBackBesideTheNextAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := begun(t, 1)
+		w := startWorld(t, 1)
 		other := w.processes[0]
 		record, primary := &link{server: w.third}, &slow{link: &link{server: w.primary}, free: make(chan struct{})}
 		o := quick
@@ -91,15 +91,15 @@ func TestGivenBackBesideTheNextAttempt(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		if got.error == nil {
 			if l, err := other.backend.Acquire(t.Context(), acquisition(2)); err == nil && got.Deadline().Left() > 0 {
-				t.Errorf("two are inside: %v, %v", got.Deadline().Left(), l.Deadline().Left())
+				t.Errorf("two are inside at the same time; their leases have %v and %v left", got.Deadline().Left(), l.Deadline().Left())
 			}
 		}
 		w.end()
 	})
 }
 
-// A place in the queue of an engine is given up when that is left, also if the engine answers the first undos
-// of it with an error.
+// A switch gives up the places in the old engine's queue, even if the engine answers the first undos with
+// an error.
 func TestUndoOfAPlaceFailsAtFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -127,7 +127,7 @@ func TestUndoOfAPlaceFailsAtFirst(t *testing.T) {
 		time.Sleep(time.Second)
 		w.primary.set(func() {
 			if len(w.primary.undone) != 1 {
-				t.Errorf("want the place at the primary given up, got those of %q", w.primary.undone)
+				t.Errorf("the places of these keys were given up at the primary: %q; want one", w.primary.undone)
 			}
 		})
 	})

@@ -26,11 +26,11 @@ import (
 
 const (
 	killsEnv  = "LOCKGEN_FAILOVER"        // how many kills
-	sellerEnv = "LOCKGEN_FAILOVER_SELLER" // of a process that sells: the addresses of the three servers
-	byHand    = 10                        // after so many kills it is switched by hand
+	workerEnv = "LOCKGEN_FAILOVER_WORKER" // makes the process a worker: the addresses of the three servers
+	byHand    = 10                        // there is a switch by hand after each 10 kills
 )
 
-// killed switches as soon as a busy machine allows.
+// killed switches as fast as a busy machine allows.
 var killed = failover.Options{
 	LongestTTL: time.Second, Silence: 300 * time.Millisecond, Probe: 50 * time.Millisecond, Timeout: 200 * time.Millisecond,
 }
@@ -38,14 +38,14 @@ var killed = failover.Options{
 const (
 	killedDrain = 1300 * time.Millisecond * 51 / 50
 	killedRest  = killedDrain + 4*50*time.Millisecond
-	// killedBound is what resumes is with these options.
+	// killedBound is like resumes, with these options.
 	killedBound = 3*(50+200)*time.Millisecond + killedDrain + 3*50*time.Millisecond + time.Second
 )
 
 func TestMain(m *testing.M) {
-	logging.Disable() // go-redis tells of each dial that fails
-	if addrs := os.Getenv(sellerEnv); addrs != "" {
-		sell(strings.Split(addrs, ","))
+	logging.Disable() // go-redis logs each dial that fails
+	if addrs := os.Getenv(workerEnv); addrs != "" {
+		runWorker(strings.Split(addrs, ","))
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
@@ -57,9 +57,9 @@ func openAt(addrs []string) *failover.Backend {
 	return failover.New(to(addrs[0]), []driver.Backend{to(addrs[1])}, o)
 }
 
-// sell locks keys until its input ends, and writes a line for each hold: its key, its token, and two
-// moments between which lock.Check said that it lived.
-func sell(addrs []string) {
+// runWorker locks keys until its input ends. It writes a line for each hold: the key, the token, and the times of
+// the first and the last lock.Check that succeeded.
+func runWorker(addrs []string) {
 	locker := lock.New(openAt(addrs), nil)
 	stop := make(chan struct{})
 	var work sync.WaitGroup
@@ -97,8 +97,8 @@ func sell(addrs []string) {
 	_ = locker.Close(ctx)
 }
 
-// stay stays inside for a while, one time of twenty for longer than its lease, and returns the first
-// and the last moment at which h lived; 0 if none.
+// stay stays inside for a while, one time of twenty for longer than the lease. It returns the times of the first
+// and the last lock.Check of h that succeeded, or 0 if none did.
 func stay(h *lock.Hold) (first, last int64) {
 	d := rand.N(30 * time.Millisecond)
 	if rand.N(20) == 0 {
@@ -118,24 +118,24 @@ func stay(h *lock.Hold) (first, last int64) {
 	}
 }
 
-// sale is one hold.
-type sale struct {
+// holdRecord is one hold.
+type holdRecord struct {
 	key         string
 	token       uint64
 	first, last int64
 }
 
-// sellers are processes that sell.
-type sellers struct {
+// workers are worker processes.
+type workers struct {
 	t     *testing.T
-	mu    sync.Mutex // guards sales
-	sales []sale
+	mu    sync.Mutex // guards holds
+	holds []holdRecord
 	end   []func()
 }
 
-func (s *sellers) start(addrs []string) {
+func (s *workers) start(addrs []string) {
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), sellerEnv+"="+strings.Join(addrs, ","), "GORACE=atexit_sleep_ms=10")
+	cmd.Env = append(os.Environ(), workerEnv+"="+strings.Join(addrs, ","), "GORACE=atexit_sleep_ms=10")
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -152,12 +152,12 @@ func (s *sellers) start(addrs []string) {
 	go func() {
 		defer close(read)
 		for lines := bufio.NewScanner(out); lines.Scan(); {
-			var one sale
+			var one holdRecord
 			if _, err := fmt.Sscan(lines.Text(), &one.key, &one.token, &one.first, &one.last); err != nil {
 				s.t.Errorf("%q: %v", lines.Text(), err)
 			}
 			s.mu.Lock()
-			s.sales = append(s.sales, one)
+			s.holds = append(s.holds, one)
 			s.mu.Unlock()
 		}
 	}()
@@ -168,11 +168,11 @@ func (s *sellers) start(addrs []string) {
 	})
 }
 
-// since returns when the first sale after begin was made, or 0.
-func (s *sellers) since(begin int64) (first int64) {
+// since returns the time of the first hold after begin, or 0.
+func (s *workers) since(begin int64) (first int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, one := range s.sales {
+	for _, one := range s.holds {
 		if one.first > begin && (first == 0 || one.first < first) {
 			first = one.first
 		}
@@ -180,29 +180,29 @@ func (s *sellers) since(begin int64) (first int64) {
 	return first
 }
 
-// judge checks that no two sold one key at a time, and that tokens rose.
-func (s *sellers) judge() {
-	slices.SortFunc(s.sales, func(a, b sale) int { return cmp.Compare(a.first, b.first) })
-	before := map[string]sale{}
-	for _, one := range s.sales {
+// check checks that no key had two holders at a time, and that tokens rose.
+func (s *workers) check() {
+	slices.SortFunc(s.holds, func(a, b holdRecord) int { return cmp.Compare(a.first, b.first) })
+	before := map[string]holdRecord{}
+	for _, one := range s.holds {
 		was := before[one.key]
-		if one.first == 0 { // it was over at once
+		if one.first == 0 { // no lock.Check succeeded
 			continue
 		}
 		if one.first <= was.last {
-			s.t.Errorf("two live holders: %+v and %+v", was, one)
+			s.t.Errorf("two holders at the same time: %+v and %+v", was, one)
 		}
 		if one.token <= was.token {
-			s.t.Errorf("tokens fall: %+v and %+v", was, one)
+			s.t.Errorf("the token did not rise: %+v and %+v", was, one)
 		}
 		was.last = max(was.last, one.last)
-		before[one.key] = sale{key: one.key, token: max(was.token, one.token), last: was.last, first: one.first}
+		before[one.key] = holdRecord{key: one.key, token: max(was.token, one.token), last: was.last, first: one.first}
 	}
 }
 
-// TestKills has the engine that grants killed, and back again, and again, under the load of three
-// processes: LOCKGEN_FAILOVER times, once unless set. In turn it dies and comes back empty as soon as the
-// other grants; hangs; or dies and is back, empty, as soon as none of its leases can last.
+// TestKills makes the granting engine fail and come back, LOCKGEN_FAILOVER times (once if it is not set), under the
+// load of three processes. In turn the engine is killed and comes back empty when the other one grants; it hangs until
+// the other one grants; or it is killed and comes back empty as soon as none of its leases can last any more.
 func TestKills(t *testing.T) {
 	kills, err := strconv.Atoi(cmp.Or(os.Getenv(killsEnv), "1"))
 	if err != nil {
@@ -214,7 +214,7 @@ func TestKills(t *testing.T) {
 	record := testserver.StartRedis(t)
 	addrs := []string{engines["primary"].Addr(), engines["standby"].Addr(), record.Addr()}
 	begin(t, openAt(addrs))
-	s := &sellers{t: t}
+	s := &workers{t: t}
 	for range 3 {
 		s.start(addrs)
 	}
@@ -222,7 +222,7 @@ func TestKills(t *testing.T) {
 	defer operator.Close()
 	var gaps, hands []time.Duration
 	for i := range kills {
-		s.strike(operator, engines, i, meter, &gaps)
+		s.injectFault(operator, engines, i, meter, &gaps)
 		if i%byHand == byHand-1 {
 			hands = append(hands, s.switched(operator))
 		}
@@ -230,18 +230,21 @@ func TestKills(t *testing.T) {
 	for _, end := range s.end {
 		end()
 	}
-	s.judge()
+	s.check()
 	slices.Sort(gaps)
 	slices.Sort(hands)
-	t.Logf("%d kills, %d holds of 3 processes: sales went on after %v to %v, the median %v; the bound is %v",
-		kills, len(s.sales), gaps[0], gaps[len(gaps)-1], gaps[len(gaps)/2], killedBound)
+	t.Logf("%d kills, %d holds of 3 processes: the next lock was granted after %v to %v, the median %v; the bound is %v",
+		kills, len(s.holds), gaps[0], gaps[len(gaps)-1], gaps[len(gaps)/2], killedBound)
 	if len(hands) > 0 {
-		t.Logf("%d switches by hand: sales went on after %v to %v; a switch waits for %v", len(hands), hands[0], hands[len(hands)-1], killedDrain)
+		t.Logf("%d switches by hand: the next lock was granted after %v to %v; a switch waits for %v",
+			len(hands), hands[0], hands[len(hands)-1], killedDrain)
 	}
 }
 
-// strike has the engine that grants go, measures when sales go on, and has it come back.
-func (s *sellers) strike(operator *failover.Backend, engines map[string]*testserver.Instance, i int, meter *lagmeter.Meter, gaps *[]time.Duration) {
+// injectFault makes the granting engine fail, measures when locks are granted again, and brings the engine back.
+func (s *workers) injectFault(
+	operator *failover.Backend, engines map[string]*testserver.Instance, i int, meter *lagmeter.Meter, gaps *[]time.Duration,
+) {
 	is := s.rested(operator)
 	engine := engines[is.Engine]
 	if i%3 == 1 {
@@ -262,29 +265,29 @@ func (s *sellers) strike(operator *failover.Backend, engines map[string]*testser
 		engine.Cont()
 	}
 	*gaps = append(*gaps, gap)
-	way := []string{"killed", "hung", "killed, and back empty"}[i%3]
-	s.t.Logf("%3d: %s %s, sales went on after %v", i+1, is.Engine, way, gap)
+	fault := []string{"killed", "hung", "killed and restarted empty"}[i%3]
+	s.t.Logf("%3d: %s %s, the next lock was granted after %v", i+1, is.Engine, fault, gap)
 	if late := meter.Since(begin); gap > killedBound+late {
-		s.t.Errorf("after kill %d it took %v; the bound is %v, and the machine was late by %v", i+1, gap, killedBound, late)
+		s.t.Errorf("kill %d: the next lock was granted after %v; the bound is %v, and the machine was late by %v", i+1, gap, killedBound, late)
 	} else if gap > killedBound {
 		s.t.Logf("     the bound is %v, and the machine was late by %v", killedBound, late)
 	}
 }
 
-// resumed returns how long after begin sales went on: by no holder of before.
-func (s *sellers) resumed(begin time.Time) time.Duration {
+// resumed returns how long after begin a lock was granted again. Holds that may be from before begin do not count.
+func (s *workers) resumed(begin time.Time) time.Duration {
 	for ; ; time.Sleep(10 * time.Millisecond) {
 		if at := s.since(begin.Add(killed.LongestTTL).UnixNano()); at != 0 {
 			return time.Duration(at - begin.UnixNano()).Round(time.Millisecond)
 		}
 		if time.Since(begin) > 20*killedDrain {
-			s.t.Fatalf("nobody sold for %v", time.Since(begin))
+			s.t.Fatalf("no lock was granted for %v", time.Since(begin))
 		}
 	}
 }
 
-// switched switches by hand, and returns when sales went on.
-func (s *sellers) switched(operator *failover.Backend) time.Duration {
+// switched switches by hand, and returns how long it took until a lock was granted again.
+func (s *workers) switched(operator *failover.Backend) time.Duration {
 	is := s.rested(operator)
 	other := map[string]string{"primary": "standby", "standby": "primary"}[is.Engine]
 	begin := time.Now()
@@ -296,8 +299,8 @@ func (s *sellers) switched(operator *failover.Backend) time.Duration {
 	return s.resumed(begin)
 }
 
-// rested waits until an engine grants, and may be left by itself.
-func (s *sellers) rested(operator *failover.Backend) failover.Status {
+// rested waits until an engine grants, and the epoch is so old that probes may end it.
+func (s *workers) rested(operator *failover.Backend) failover.Status {
 	var was failover.Status
 	for begin, since := time.Now(), time.Now(); ; time.Sleep(20 * time.Millisecond) {
 		is, err := operator.Status(s.t.Context())
@@ -308,7 +311,7 @@ func (s *sellers) rested(operator *failover.Backend) failover.Status {
 			return is
 		}
 		if time.Since(begin) > 20*killedDrain {
-			s.t.Fatalf("after %v: %+v, %v", time.Since(begin), is, err)
+			s.t.Fatalf("after %v the record is still %+v, %v", time.Since(begin), is, err)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// A switch waits for the longest lease, however long that may be.
+// A switch waits for LongestTTL, however long that is.
 func TestLongestLeases(t *testing.T) {
 	for _, longest := range []time.Duration{9 * 365 * 24 * time.Hour, math.MaxInt64} {
 		synctest.Test(t, func(t *testing.T) {
@@ -34,7 +34,7 @@ func TestLongestLeases(t *testing.T) {
 			}
 			time.Sleep(10 * time.Minute)
 			if s, err := b.Status(t.Context()); err != nil || s.Engine != "standby" || s.Open {
-				t.Errorf("while a lease lasts the record is %+v: %v", s, err)
+				t.Errorf("while a lease lasts, the record is %+v, %v", s, err)
 			}
 		})
 	}

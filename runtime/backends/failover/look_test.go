@@ -11,11 +11,11 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// A call that needs a look at the record waits for one question at most, whichever is under way.
+// A call that needs a look at the record waits for one request at most, even if another is under way.
 func TestLookWhileTheRecordHangs(t *testing.T) {
 	for off := time.Duration(0); off < 2*quick.Timeout; off += 20 * time.Millisecond {
 		synctest.Test(t, func(t *testing.T) {
-			w := begun(t, 1)
+			w := startWorld(t, 1)
 			b := w.processes[0].backend
 			_, err := b.Status(t.Context())
 			require.NoError(t, err)
@@ -33,11 +33,11 @@ func TestLookWhileTheRecordHangs(t *testing.T) {
 	}
 }
 
-// Calls that come faster than the record answers, while it hangs, leave a look its time once it answers
-// again: they share one, and do not ask one after the other, each with what is left of its own time.
+// Calls arrive faster than the record answers, while it hangs. When it answers again, the calls share one look with
+// its whole time. They do not look one after the other, each with the rest of its own time.
 func TestLookOnceTheRecordIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := begun(t, 1)
+		w := startWorld(t, 1)
 		b := w.processes[0].backend
 		_, err := b.Status(t.Context())
 		require.NoError(t, err)
@@ -51,7 +51,7 @@ func TestLookOnceTheRecordIsBack(t *testing.T) {
 				a := acquisition(0)
 				a.Key = fmt.Sprintf("key %d", i)
 				if _, err := b.Acquire(t.Context(), a); err != nil && begin.After(back.Add(quick.Timeout)) {
-					t.Errorf("%v after the record is back: %v", begin.Sub(back), err)
+					t.Errorf("an acquire %v after the record is back: %v", begin.Sub(back), err)
 				}
 			})
 			time.Sleep(time.Millisecond)
@@ -60,10 +60,10 @@ func TestLookOnceTheRecordIsBack(t *testing.T) {
 	})
 }
 
-// Close ends a look that is waited for.
+// Close ends a look for which a call waits.
 func TestCloseDuringALook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := begun(t, 1)
+		w := startWorld(t, 1)
 		b := w.processes[0].backend
 		time.Sleep(time.Second)
 		w.third.set(func() { w.third.hung = true })

@@ -12,7 +12,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// losing is a way to a record, which loses all that it has just before it is to say that the standby grants.
+// losing is a link to a record. The record's server loses its data just before the write that makes the standby
+// grant.
 type losing struct {
 	*link
 	lost bool
@@ -26,7 +27,7 @@ func (l *losing) CompareAndSwap(ctx context.Context, key, old, next string) (str
 	return l.link.CompareAndSwap(ctx, key, old, next)
 }
 
-// withLosing has test use a failover whose record is lost as it is switched.
+// withLosing runs test with a failover whose record is lost during the switch.
 func withLosing(t *testing.T, test func(t *testing.T, w *world, b *failover.Backend)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -41,7 +42,8 @@ func withLosing(t *testing.T, test func(t *testing.T, w *world, b *failover.Back
 	})
 }
 
-// The record is lost while the loss of the primary is decided: it is made anew, and the switch comes after that.
+// The record is lost while a process decides on the switch from a dead primary. The record is written again, and the
+// switch follows after that.
 func TestRecordLostDuringASwitch(t *testing.T) {
 	withLosing(t, func(t *testing.T, w *world, b *failover.Backend) {
 		w.primary.set(func() { w.primary.dead = true })
@@ -49,24 +51,24 @@ func TestRecordLostDuringASwitch(t *testing.T) {
 	})
 }
 
-// Who switches by hand hears that it was not decided.
+// If the record is lost during a switch by hand, Switch returns an error.
 func TestRecordLostDuringASwitchByHand(t *testing.T) {
 	withLosing(t, func(t *testing.T, w *world, b *failover.Backend) {
 		if s, err := b.Status(t.Context()); err != nil {
 			t.Fatal(s, err)
 		}
 		if err := b.Switch(t.Context(), "standby"); err == nil {
-			t.Error("want an error of Switch, since the record was lost, got none")
+			t.Error("Switch returned no error although the record was lost")
 		}
 		w.granting(&process{backend: b}, "primary", 2*drain)
 	})
 }
 
-// A record that is away for less than Silence refuses nobody a lock, whenever it goes, also after a time
-// in which nobody took one.
+// While the record can't be reached for less than Silence, no acquire is refused, even if nobody took a lock
+// before for a while.
 func TestRecordAwayForLessThanSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := begun(t, 2)
+		w := startWorld(t, 2)
 		b := w.processes[0].backend
 		take := func(i int) {
 			a := acquisition(i)
@@ -90,16 +92,16 @@ func TestRecordAwayForLessThanSilence(t *testing.T) {
 				time.Sleep(20 * time.Millisecond)
 			}
 			w.processes[0].record.cut.Store(false)
-			time.Sleep(2 * quick.Timeout) // a question that is under way fails
+			time.Sleep(2 * quick.Timeout) // the look that is under way fails
 		}
 		w.end()
 	})
 }
 
-// The record does not answer when many grants need a higher ceiling: none waits for the questions of all others.
+// Many grants need a higher ceiling while the record does not answer. No call waits for the requests of all others.
 func TestManyGrantsWhileTheRecordHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := begun(t, 1)
+		w := startWorld(t, 1)
 		b := w.processes[0].backend
 		if _, err := b.Status(t.Context()); err != nil {
 			t.Fatal(err)
@@ -120,14 +122,14 @@ func TestManyGrantsWhileTheRecordHangs(t *testing.T) {
 		}
 		for range calls {
 			if err := <-errs; err == nil {
-				t.Error("want an error while the record can't be written, got none")
+				t.Error("Acquire succeeded although the record can't be written")
 			}
 		}
 		if took := time.Since(begun); took > 3*quick.Timeout {
-			t.Errorf("the last of %d calls failed after %v; one question takes %v", calls, took, quick.Timeout)
+			t.Errorf("the last of %d calls failed after %v; one request takes %v", calls, took, quick.Timeout)
 		}
 		w.third.set(func() { w.third.hung = false })
-		time.Sleep(time.Second) // a question that is under way fails
+		time.Sleep(time.Second) // the request that is under way fails
 		l, err := b.Acquire(t.Context(), acquisition(0))
 		if err != nil {
 			t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// asking is an engine that notes by which IDs it is asked.
+// asking is an engine that records the IDs of the acquisitions that it gets.
 type asking struct {
 	*link
 	ids []string
@@ -21,7 +21,8 @@ func (e *asking) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lea
 	return e.link.Acquire(ctx, a)
 }
 
-// A lock that is taken as a probe has an ID as driver.Acquisition says, which an engine may take apart.
+// The lock that is taken as a probe has an ID in the form that driver.Acquisition requires, because an engine may
+// parse it.
 func TestIDOfAProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -33,7 +34,7 @@ func TestIDOfAProbe(t *testing.T) {
 		}
 		id := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}:\d+$`)
 		if len(e.ids) == 0 || !id.MatchString(e.ids[0]) {
-			t.Errorf("the IDs are %q; want a UUID of version 8 and a number", e.ids)
+			t.Errorf("the IDs are %q; the first must be a UUID of version 8 and a number", e.ids)
 		}
 	})
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// plain keeps no values.
+// plain does not implement driver.Agreement.
 type plain struct{ driver.Backend }
 
 func TestRefused(t *testing.T) {
@@ -46,7 +46,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// Options below zero are the defaults, as in the other packages: no engine counts as away by no probe at all.
+// Options below zero mean the defaults, as in the other packages. So an engine does not count as away without any probe.
 func TestOptionsBelowZero(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := failover.Options{Record: memlock.New(), LongestTTL: -1, Silence: -1, Probe: -1, Timeout: -1, Failures: -1}
@@ -59,13 +59,13 @@ func TestOptionsBelowZero(t *testing.T) {
 		}
 		time.Sleep(10 * time.Minute)
 		if s, err := b.Status(t.Context()); err != nil || s.Epoch != 1 {
-			t.Errorf("want the first epoch, got %+v, %v", s, err)
+			t.Errorf("the record is %+v, %v; want the first epoch", s, err)
 		}
 		_ = b.Close()
 	})
 }
 
-// known is a server that tells which it is.
+// known is a server with an ID of its own.
 type known struct{ *link }
 
 func (k known) Incarnation(context.Context) (driver.Incarnation, error) {
@@ -74,8 +74,8 @@ func (k known) Incarnation(context.Context) (driver.Incarnation, error) {
 
 func TestOneServerTwice(t *testing.T) {
 	for tells, open := range map[string]func(*server) driver.Backend{
-		"tells which it is": func(s *server) driver.Backend { return known{&link{server: s}} },
-		"keeps an ID":       func(s *server) driver.Backend { return &link{server: s} },
+		"has an ID":    func(s *server) driver.Backend { return known{&link{server: s}} },
+		"stores an ID": func(s *server) driver.Backend { return &link{server: s} },
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newServer()
@@ -91,20 +91,20 @@ func TestOneServerTwice(t *testing.T) {
 	}
 }
 
-// A note may be the first that a process asks for: it looks at the record for that.
+// The first call of a process may be a request for a note. It reads the record for that.
 func TestFirstCallIsANote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := begun(t, 2)
+		w := startWorld(t, 2)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if _, err := w.processes[1].backend.Note(ctx, "process/1"); !errors.Is(err, errors.ErrUnsupported) {
-			t.Errorf("want ErrUnsupported, as the engine keeps no notes, got %v", err)
+			t.Errorf("want ErrUnsupported, because the engine stores no notes; got %v", err)
 		}
 		w.end()
 	})
 }
 
-// A lock is where the record is to be: no pause mends that.
+// A lock is held at the key of the record. The acquire fails with ErrConflict at once, because waiting would not help.
 func TestLockInPlaceOfTheRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		record := memlock.New()

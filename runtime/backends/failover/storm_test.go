@@ -11,15 +11,15 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// stormy switches as soon as a loaded machine allows.
+// stormy switches as fast as a loaded machine allows.
 var stormy = failover.Options{
 	LongestTTL: severaltest.StormTTL, Silence: 300 * time.Millisecond, Probe: 50 * time.Millisecond, Timeout: 200 * time.Millisecond,
 }
 
-// calm is between a switch and the next fault.
-const calm = 700 * time.Millisecond
+// faultPause is the time between a switch and the next fault.
+const faultPause = 700 * time.Millisecond
 
-// servers are real ones: the engines by their names, and where the record is.
+// servers are real Redis servers: the engines, by name, and the engine of the record.
 type servers struct {
 	t       *testing.T
 	engines map[string]*testserver.Instance
@@ -35,9 +35,9 @@ func (s *servers) open(well bool) driver.Backend {
 	return failover.New(to(s.engines["primary"].Addr()), []driver.Backend{to(s.engines["standby"].Addr())}, o)
 }
 
-// strike has the engine that grants killed, hung and left by hand, in turn, for as long as d,
-// and then mends it. One that was killed comes back empty, once the other grants.
-func (s *servers) strike(d time.Duration) {
+// injectFaults runs for d. In turn it kills the granting engine, stops it, or switches by hand to the other one. When the other
+// engine grants, it ends the fault. An engine that was killed comes back empty.
+func (s *servers) injectFaults(d time.Duration) {
 	b := s.open(false).(*failover.Backend)
 	defer b.Close()
 	var longest time.Duration
@@ -46,7 +46,7 @@ func (s *servers) strike(d time.Duration) {
 		granting := s.status(b, func(failover.Status) bool { return true }).Engine
 		engine := s.engines[granting]
 		other := map[string]string{"primary": "standby", "standby": "primary"}[granting]
-		time.Sleep(calm)
+		time.Sleep(faultPause)
 		begin := time.Now()
 		switch faults % 3 {
 		case 0:
@@ -67,10 +67,10 @@ func (s *servers) strike(d time.Duration) {
 			engine.Cont()
 		}
 	}
-	s.t.Logf("%d switches, which took %v at most", faults, longest.Round(time.Millisecond))
+	s.t.Logf("%d switches; the longest took %v", faults, longest.Round(time.Millisecond))
 }
 
-// status returns what the record says once that is as wanted.
+// status waits until wanted accepts the status in the record, and returns it.
 func (s *servers) status(b *failover.Backend, wanted func(failover.Status) bool) failover.Status {
 	for begin := time.Now(); ; time.Sleep(stormy.Probe / 2) {
 		is, err := b.Status(context.Background())
@@ -78,15 +78,15 @@ func (s *servers) status(b *failover.Backend, wanted func(failover.Status) bool)
 			return is
 		}
 		if time.Since(begin) > 30*time.Second {
-			s.t.Errorf("after 30 s: %+v, %v", is, err)
+			s.t.Errorf("after 30 s the record is still %+v, %v", is, err)
 			return is
 		}
 	}
 }
 
-// TestStorm has Lockers take locks at random while the servers are killed, hung and switched.
+// TestStorm has Lockers take locks at random while the engines are killed, stopped and switched.
 func TestStorm(t *testing.T) {
 	s := &servers{t, map[string]*testserver.Instance{"primary": testserver.StartRedis(t), "standby": testserver.StartRedis(t)}, testserver.StartRedis(t)}
 	begin(t, s.open(false))
-	severaltest.Storm(t, "failover", s.open, nil, s.strike)
+	severaltest.Storm(t, "failover", s.open, nil, s.injectFaults)
 }

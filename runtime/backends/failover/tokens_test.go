@@ -12,10 +12,10 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// An engine whose clock is behind by more than a switch waits is refused, not believed.
+// If an engine's clock is behind by more than a switch waits, its grants are refused.
 func TestClockBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := begun(t, 1)
+		w := startWorld(t, 1)
 		p := w.processes[0]
 		token := func() (uint64, error) {
 			ctx, h, err := p.Acquire(t.Context(), &lock.Policy{TTL: time.Second}, "key")
@@ -33,17 +33,17 @@ func TestClockBehind(t *testing.T) {
 		w.granting(p, "standby", resumes)
 		w.standby.set(func() { w.standby.less = uint64(time.Hour.Microseconds()) * driver.TokensPerMicrosecond })
 		if second, err := token(); !errors.Is(err, lock.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), "has gone back") {
-			t.Errorf("after token %d an hour behind: %d, %v", first, second, err)
+			t.Errorf("a token an hour behind token %d: %d, %v", first, second, err)
 		}
 		w.end()
 	})
 }
 
-// The tokens of the primary have run ahead of all clocks, after its record was written: those of
-// the standby are above them all the same, and those of the primary above these.
+// After the record was written, the tokens of the primary have run ahead of all clocks. The tokens of the
+// standby are still above them, and later tokens of the primary are above those.
 func TestTokensAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := begun(t, 1)
+		w := startWorld(t, 1)
 		p, last := w.processes[0], uint64(0)
 		const hour = uint64(time.Hour/time.Microsecond) * driver.TokensPerMicrosecond
 		w.primary.set(func() { w.primary.less -= hour })
@@ -54,7 +54,7 @@ func TestTokensAhead(t *testing.T) {
 			}
 			token, _ := lock.Token(ctx)
 			if token <= last {
-				t.Errorf("token %d after %d", token, last)
+				t.Errorf("token %d after token %d", token, last)
 			}
 			last = token
 			h.Release(nil)

@@ -13,7 +13,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// readable is a way to a record that may be read, and not be written.
+// readable is a link to a record that can be read but not written.
 type readable struct{ *link }
 
 var errReadOnly = errors.New("permission denied")
@@ -25,7 +25,7 @@ func (r *readable) CompareAndSwap(ctx context.Context, key, old, next string) (s
 	return r.link.CompareAndSwap(ctx, key, old, next)
 }
 
-// A record that is not there and can't be written stays away: who waits for a lock is told so.
+// The record is missing and can't be written. The error of a call that waits for a lock says so.
 func TestRecordThatCannotBeWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -39,22 +39,22 @@ func TestRecordThatCannotBeWritten(t *testing.T) {
 		_, _, err := l.Acquire(ctx, &lock.Policy{TTL: time.Second}, "key")
 		t.Log(err, time.Since(begun))
 		if !errors.Is(err, lock.ErrUnavailable) || !strings.Contains(err.Error(), errReadOnly.Error()) {
-			t.Errorf("want why the record is not written, got %v", err)
+			t.Errorf("got %v; the error must say why the record is not written", err)
 		}
 		if took := time.Since(begun); took > drain {
-			t.Errorf("it was told after %v", took)
+			t.Errorf("the call failed after %v; at most %v is right", took, drain)
 		}
 	})
 }
 
-// A process that starts before the record's engine waits, once that is there, as at any first start.
+// A process starts before the engine of the record. When that engine is there, the process waits as in any first start.
 func TestRecordThatComesLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.third.set(func() { w.third.dead = true })
 		p := w.join()
 		if err := p.Ping(t.Context()); err == nil {
-			t.Error("want an error without the record's engine, got none")
+			t.Error("Ping succeeds without the engine of the record")
 		}
 		time.Sleep(quick.Probe / 2)
 		begun := time.Now()
@@ -69,7 +69,7 @@ func TestRecordThatComesLate(t *testing.T) {
 	})
 }
 
-// Both engines are away at a first start: who has waited in vain is told so.
+// Both engines are away at a first start. The error of a call whose wait has ended says so.
 func TestFirstStartWithoutEngines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -77,7 +77,7 @@ func TestFirstStartWithoutEngines(t *testing.T) {
 		p := w.join()
 		_, _, err := p.Acquire(t.Context(), &lock.Policy{TTL: time.Second, Wait: 2 * drain}, "key")
 		if !errors.Is(err, lock.ErrUnavailable) || !strings.Contains(err.Error(), errDead.Error()) {
-			t.Errorf("want why no engine grants, got %v", err)
+			t.Errorf("got %v; the error must say why no engine grants", err)
 		}
 		w.end()
 	})

@@ -18,17 +18,18 @@ import (
 
 var errDead = errors.New("connection refused")
 
-// server is an engine in memory that dies, hangs and restarts empty, a round trip away.
+// server is a memory engine behind a network. It can die, hang and restart empty.
 type server struct {
 	mu     sync.Mutex
 	memory *memlock.Backend
 	dead   bool
 	hung   bool
-	less   uint64   // than memory's its tokens are: a revision counts from little
+	less   uint64   // subtracted from memory's tokens, since revisions start low
 	undone []string // keys whose place in the queue was given up
 }
 
-const away = 2 * time.Millisecond
+// roundTrip is about how long a call to a server takes.
+const roundTrip = 2 * time.Millisecond
 
 func newServer() *server { return &server{memory: memlock.New()} }
 
@@ -38,19 +39,19 @@ func (s *server) set(change func()) {
 	change()
 }
 
-// restart has it forget all locks, and be well.
+// restart makes s forget all locks and end its faults.
 func (s *server) restart() {
 	s.set(func() { s.memory, s.dead, s.hung = memlock.New(), false, false })
 }
 
-// link is one process's way to a server.
+// link is the connection of one process to a server.
 type link struct {
 	*server
 	cut atomic.Bool
 }
 
-// reach returns the server's memory after a round trip. Half of the calls to a server that
-// hangs arrive.
+// reach returns the server's memory after a delay. If the server hangs or the link is cut, reach waits for the
+// end of ctx.
 func (l *link) reach(ctx context.Context) (*memlock.Backend, error) {
 	l.mu.Lock()
 	hung, dead, memory := l.hung || l.cut.Load(), l.dead, l.memory
@@ -63,7 +64,7 @@ func (l *link) reach(ctx context.Context) (*memlock.Backend, error) {
 		return nil, fmt.Errorf("%w: %w", driver.ErrIndeterminate, ctx.Err())
 	}
 	select {
-	case <-time.After(away/2 + rand.N(away)):
+	case <-time.After(roundTrip/2 + rand.N(roundTrip)):
 	case <-ctx.Done():
 		return nil, fmt.Errorf("%w: %w", driver.ErrIndeterminate, ctx.Err())
 	}
@@ -80,7 +81,7 @@ func (l *link) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease
 	if err != nil {
 		return nil, err
 	}
-	time.Sleep(away / 2)
+	time.Sleep(roundTrip / 2)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return &held{Lease: granted, link: l, memory: memory, less: l.less, until: sent.Add(a.TTL)}, nil
@@ -118,13 +119,13 @@ func (l *link) CompareAndSwap(ctx context.Context, key, old, next string) (strin
 		return "", err
 	}
 	now, err := memory.CompareAndSwap(ctx, key, old, next)
-	time.Sleep(away / 2)
+	time.Sleep(roundTrip / 2)
 	return now, err
 }
 
 func (l *link) Close() error { return nil }
 
-// held is a lease that one life of a server granted.
+// held is a lease that a server granted. It ends when the server restarts.
 type held struct {
 	driver.Lease
 	link   *link
@@ -174,22 +175,22 @@ func (h *held) Release(ctx context.Context, last uint64) error {
 	return h.Lease.Release(ctx, last+h.less)
 }
 
-// world is two engines, a record, and processes that lock keys.
+// world has two engines, the engine of the record, and processes that lock keys.
 type world struct {
 	t                       *testing.T
 	primary, standby, third *server
 	processes               []*process
 
 	mu     sync.Mutex
-	inside map[string]map[context.Context]string // by key: who is, as far as it has not said that it left
+	inside map[string]map[context.Context]string // by key: the holders that have not left, and since when
 	tokens map[string]uint64
-	sales  int
-	last   time.Time // when somebody came in
+	holds  int
+	last   time.Time // when a call last got a lock
 	stop   chan struct{}
 	work   sync.WaitGroup
 }
 
-// process is a Locker with its own ways to all servers.
+// process is a Locker with its own links to all servers.
 type process struct {
 	*lock.Locker
 	backend                  *failover.Backend
@@ -200,7 +201,7 @@ var quick = failover.Options{
 	LongestTTL: 3 * time.Second, Silence: 2 * time.Second, Probe: 200 * time.Millisecond, Timeout: 200 * time.Millisecond,
 }
 
-// drain is how long a switch waits with quick.
+// drain is how long a switch waits with the options quick.
 const drain = (3 + 2) * time.Second * 51 / 50
 
 func newWorld(t *testing.T) *world {
@@ -209,7 +210,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// join begins a process.
+// join starts a process.
 func (w *world) join() *process {
 	p := &process{primary: &link{server: w.primary}, standby: &link{server: w.standby}, record: &link{server: w.third}}
 	o := quick
@@ -220,8 +221,8 @@ func (w *world) join() *process {
 	return p
 }
 
-// begun is a world with so many processes, whose record is there.
-func begun(t *testing.T, n int) *world {
+// startWorld returns a world with n processes, whose record has been written.
+func startWorld(t *testing.T, n int) *world {
 	w := newWorld(t)
 	for range n {
 		w.join()
@@ -241,10 +242,10 @@ func (w *world) end() {
 		_ = p.Close(ctx)
 		cancel()
 	}
-	time.Sleep(time.Minute) // what they undo
+	time.Sleep(time.Minute) // for the undos
 }
 
-// load has each process lock the keys, for long and short, by so many goroutines.
+// load has goroutines of p lock the keys for long and short times.
 func (w *world) load(p *process, workers, keys int) {
 	for range workers {
 		w.work.Go(func() {
@@ -254,15 +255,15 @@ func (w *world) load(p *process, workers, keys int) {
 					return
 				default:
 				}
-				w.sell(p, fmt.Sprintf("key %d", rand.N(keys)))
+				w.holdKey(p, fmt.Sprintf("key %d", rand.N(keys)))
 				time.Sleep(rand.N(100 * time.Millisecond))
 			}
 		})
 	}
 }
 
-// sell holds a key for a while, whatever comes, and checks that nobody else does.
-func (w *world) sell(p *process, key string) {
+// holdKey holds a key for a while, and checks that nobody else holds it.
+func (w *world) holdKey(p *process, key string) {
 	ttl := time.Second + rand.N(2*time.Second)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -275,7 +276,7 @@ func (w *world) sell(p *process, key string) {
 	w.enter(ctx, key, token)
 	stays := rand.N(100 * time.Millisecond)
 	if rand.N(20) == 0 {
-		stays = rand.N(6 * time.Second) // it is renewed
+		stays = rand.N(6 * time.Second) // long enough for a renewal
 	}
 	select {
 	case <-time.After(stays):
@@ -283,7 +284,7 @@ func (w *world) sell(p *process, key string) {
 	}
 	if lock.Check(ctx) == nil {
 		w.mu.Lock()
-		w.sales++
+		w.holds++
 		w.mu.Unlock()
 	}
 	w.mu.Lock()
@@ -300,11 +301,11 @@ func (w *world) enter(ctx context.Context, key string, token uint64) {
 	}
 	for other, since := range w.inside[key] {
 		if lock.Check(other) == nil {
-			w.t.Errorf("%s: two are inside, one since %s", key, since)
+			w.t.Errorf("%s: two are inside at the same time, one of them since %s", key, since)
 		}
 	}
 	if token <= w.tokens[key] {
-		w.t.Errorf("%s: token %d after %d", key, token, w.tokens[key])
+		w.t.Errorf("%s: token %d after token %d", key, token, w.tokens[key])
 	}
 	w.tokens[key], w.last = token, time.Now()
 	if w.inside[key] == nil {
@@ -313,19 +314,19 @@ func (w *world) enter(ctx context.Context, key string, token uint64) {
 	w.inside[key][ctx] = time.Now().Format(time.StampMicro)
 }
 
-// refused has p call while nobody can be granted a lock: no call is told that another holds it.
+// refused makes calls of p while nobody can be granted a lock. No call may report that the key is held.
 func (w *world) refused(p *process, key string) {
 	w.t.Helper()
 	for _, one := range []*lock.Policy{{Try: true}, {Wait: 300 * time.Millisecond}, {Try: true, Skip: true}} {
 		one.TTL = time.Second
 		err := p.Do(w.t.Context(), one, key, func(context.Context) error { return nil })
 		if !errors.Is(err, lock.ErrUnavailable) || errors.Is(err, lock.ErrNotAcquired) {
-			w.t.Errorf("while nobody can be granted a lock: %v", err)
+			w.t.Errorf("Do while nobody can be granted a lock: %v", err)
 		}
 	}
 }
 
-// granting waits until p's record says that this engine grants.
+// granting waits until p reads in the record that engine grants.
 func (w *world) granting(p *process, engine string, within time.Duration) {
 	w.t.Helper()
 	for begin := time.Now(); ; time.Sleep(50 * time.Millisecond) {
@@ -334,7 +335,7 @@ func (w *world) granting(p *process, engine string, within time.Duration) {
 		case err == nil && s.Engine == engine && s.Open:
 			return
 		case time.Since(begin) > within:
-			w.t.Fatalf("after %v not %q grants, but: %+v, %v", within, engine, s, err)
+			w.t.Fatalf("after %v %q does not grant; the record is %+v, %v", within, engine, s, err)
 		}
 	}
 }

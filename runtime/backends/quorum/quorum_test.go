@@ -313,7 +313,8 @@ func TestLeaseLeftAtOneMember(t *testing.T) {
 	for left := range 5 {
 		synctest.Test(t, func(t *testing.T) {
 			all := servers(5)
-			if _, err := all[left].Backend.Acquire(t.Context(), &driver.Acquisition{Key: "key", ID: acquisition("", "2:1").ID, TTL: time.Minute, Tokens: 1}); err != nil {
+			other := &driver.Acquisition{Key: "key", ID: acquisition("", "2:1").ID, TTL: time.Minute, Tokens: 1}
+			if _, err := all[left].Backend.Acquire(t.Context(), other); err != nil {
 				t.Fatal(err)
 			}
 			l := lock.New(process(t, all), nil)
