@@ -18,7 +18,7 @@ import (
 
 var short = &lock.Policy{TTL: time.Second}
 
-// keyOf returns a key that the backends of p and q have at these members.
+// keyOf returns a key that the Backend of p has at member atP, and that of q at member atQ.
 func keyOf(p, q *process, atP, atQ string) string {
 	for i := 0; ; i++ {
 		if key := fmt.Sprintf("key %d", i); p.backend.Owner(key) == atP && q.backend.Owner(key) == atQ {
@@ -27,12 +27,12 @@ func keyOf(p, q *process, atP, atQ string) string {
 	}
 }
 
-// Members are added and taken out under load while the processes are replaced one after the
+// Members are added and removed under load. For that the processes are replaced one after the
 // other, as a deployment does.
 func TestChangedUnderLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "abcd")
-		running := []*process{w.load(w.begun(w.join(1, "abc", ""))), w.load(w.join(1, "abc", "")), w.load(w.join(1, "abc", ""))}
+		running := []*process{w.load(w.started(w.join(1, "abc", ""))), w.load(w.join(1, "abc", "")), w.load(w.join(1, "abc", ""))}
 		for version := uint64(2); version < 7; version++ {
 			time.Sleep(2 * time.Second)
 			names, leaving := "abcd", ""
@@ -54,18 +54,18 @@ func TestChangedUnderLoad(t *testing.T) {
 		}
 		t.Logf("5 changes of 3 and 4 members, %d holds", w.holds)
 		if w.holds < 1000 {
-			t.Error("nearly nobody held a lock")
+			t.Error("too few calls got a lock")
 		}
 		time.Sleep(time.Minute)
 	})
 }
 
-// An old process is refused the keys that have moved, its hold of one ends before the new member
-// grants that, and it has the others as before. So has the new one, at once.
+// An old process is refused the keys that have moved. Its hold of such a key ends before the new member
+// grants the key. Both the old and the new process get all other keys at once.
 func TestOldProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "abcd")
-		old := w.begun(w.join(1, "abc", ""))
+		old := w.started(w.join(1, "abc", ""))
 		changed := time.Now()
 		late := w.join(2, "abcd", "")
 		moves, stays := keyOf(old, late, "a", "d"), keyOf(old, late, "a", "a")
@@ -77,10 +77,10 @@ func TestOldProcess(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = late.backend.Ping(t.Context()) // which has it begin
+		_ = late.backend.Ping(t.Context()) // begins the change
 		<-ctx.Done()
 		if took := time.Since(changed); took > short.TTL+2*quick.Probe {
-			t.Errorf("the old hold of a key that moves ended after %v; its lease is not to be renewed", took)
+			t.Errorf("the old hold of a key that moves ended after %v; its lease must not be renewed", took)
 		}
 		_, again, err := late.Acquire(t.Context(), short, moves)
 		took := time.Since(changed)
@@ -88,7 +88,7 @@ func TestOldProcess(t *testing.T) {
 			t.Errorf("a key that moves was granted after %v: %v; want %v and a little more", took, err, drain)
 		}
 		if lock.Check(ctx) == nil {
-			t.Error("two are inside")
+			t.Error("two are inside at the same time")
 		}
 		if err := lock.Check(inner); err != nil {
 			t.Errorf("a hold of a key that stays: %v", err)
@@ -96,14 +96,14 @@ func TestOldProcess(t *testing.T) {
 		again.Release(nil)
 		h.Release(nil)
 		if _, _, err := old.Acquire(t.Context(), short, moves); !errors.Is(err, lock.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), `"d"`) {
-			t.Errorf("an old process, of a key that has moved: %v", err)
+			t.Errorf("an old process's acquire of a key that has moved: %v", err)
 		}
 		kept.Release(nil)
 		for _, p := range []*process{old, late} {
 			begin := time.Now()
 			_, h, err := p.Acquire(t.Context(), short, stays)
 			if took := time.Since(begin); err != nil || took > 50*time.Millisecond {
-				t.Errorf("a key that stays, after %v: %v", took, err)
+				t.Errorf("an acquire of a key that stays ended after %v: %v", took, err)
 			}
 			h.Release(nil)
 			p.end()
@@ -112,12 +112,12 @@ func TestOldProcess(t *testing.T) {
 	})
 }
 
-// An old process that can't read a member's record any more, but renews its lease there, holds the key
-// no longer than the new member waits. It waits as long as the new process can't tell the old member.
+// An old process can't read a member's record any more, but can still renew its lease there. It holds the key
+// no longer than the new member waits. The new member waits until the new process can write the record of the old member.
 func TestBlind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "abcd")
-		old := w.begun(w.join(1, "abc", ""))
+		old := w.started(w.join(1, "abc", ""))
 		late := w.join(2, "abcd", "")
 		key, a := keyOf(old, late, "a", "d"), w.servers["a"]
 		ctx, h, err := old.Acquire(t.Context(), &lock.Policy{TTL: 3 * time.Second}, key)
@@ -129,15 +129,15 @@ func TestBlind(t *testing.T) {
 		time.Sleep(2 * drain)
 		w.refused(late, key)
 		if _, _, err := late.Acquire(t.Context(), &lock.Policy{TTL: time.Second, Try: true}, key); !strings.Contains(fmt.Sprint(err), `once the member "a"`) {
-			t.Errorf("want which member holds the change up, got %v", err)
+			t.Errorf("got %v; the error must say which member delays the change", err)
 		}
 		if lock.Check(ctx) != nil {
-			t.Errorf("while the member before has not been told, the old hold: %v", lock.Check(ctx))
+			t.Errorf("while the old member has the old record, lock.Check of the old hold: %v", lock.Check(ctx))
 		}
 		a.set(func() { a.mute[late.number], a.blind[old.number] = false, true })
 		_, again, err := late.Acquire(t.Context(), short, key)
 		if err != nil || lock.Check(ctx) == nil {
-			t.Errorf("%v, and the old hold: %v", err, lock.Check(ctx))
+			t.Errorf("the new acquire: %v; lock.Check of the old hold: %v", err, lock.Check(ctx))
 		}
 		again.Release(nil)
 		h.Release(nil)
@@ -147,12 +147,12 @@ func TestBlind(t *testing.T) {
 	})
 }
 
-// An old process is alone with its only member, which has forgotten all: it does not bring the old
-// membership back, and its calls do not wait for a process that has the later one.
+// An old process has one member, which has lost its data, and which no new process can reach. The old process does
+// not bring the old membership back. Its calls do not wait for a process that has the later membership.
 func TestOldProcessAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "ab")
-		old := w.begun(w.join(1, "a", ""))
+		old := w.started(w.join(1, "a", ""))
 		late := w.join(2, "ab", "")
 		_, _ = old.backend.Ping(t.Context()), late.backend.Ping(t.Context())
 		time.Sleep(drain + time.Second)
@@ -167,7 +167,7 @@ func TestOldProcessAlone(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		if _, _, err := old.Acquire(ctx, short, key); !errors.Is(err, lock.ErrUnavailable) || ctx.Err() != nil {
-			t.Errorf("two hold the key, or the call has waited: %v", err)
+			t.Errorf("the old process's acquire got the key or waited: %v", err)
 		}
 		h.Release(nil)
 		old.end()
@@ -176,12 +176,12 @@ func TestOldProcessAlone(t *testing.T) {
 	})
 }
 
-// A member restarts, without its record and its locks, under load, also while old processes
-// would bring its old record back.
+// Under load, a member restarts without its record and its locks. An old process may write its old record
+// there.
 func TestMemberForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "abcd")
-		old, late := w.load(w.begun(w.join(1, "abc", ""))), w.load(w.join(2, "abcd", ""))
+		old, late := w.load(w.started(w.join(1, "abc", ""))), w.load(w.join(2, "abcd", ""))
 		for i := range 12 {
 			time.Sleep(time.Duration(i%4+1) * drain / 2)
 			s := w.servers[string("abcd"[i%4])]
@@ -193,7 +193,7 @@ func TestMemberForgets(t *testing.T) {
 		before := w.held()
 		time.Sleep(drain)
 		if w.held() == before {
-			t.Error("nobody holds a lock any more")
+			t.Error("no call gets a lock any more")
 		}
 		if err := late.backend.Ping(t.Context()); err != nil {
 			t.Error(err)
@@ -205,11 +205,11 @@ func TestMemberForgets(t *testing.T) {
 }
 
 // A member is away while a change waits, and comes back without its record and its locks. One process
-// makes the record anew before the other has seen that it was lost: that does not open it at once.
+// writes the record again before the other has noticed the loss. The other one must not open that record at once.
 func TestMemberForgetsDuringAChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "abc")
-		old := w.begun(w.join(1, "ab", ""))
+		old := w.started(w.join(1, "ab", ""))
 		sees, blind := w.join(2, "abc", ""), w.join(2, "abc", "")
 		_, _ = sees.backend.Ping(t.Context()), blind.backend.Ping(t.Context())
 		time.Sleep(drain - time.Second)
@@ -225,7 +225,7 @@ func TestMemberForgetsDuringAChange(t *testing.T) {
 		a.set(func() { a.blind[blind.number] = false })
 		_, again, err := blind.Acquire(t.Context(), short, key)
 		if err != nil || lock.Check(ctx) == nil {
-			t.Errorf("%v, and the hold from before the loss: %v", err, lock.Check(ctx))
+			t.Errorf("the acquire after the loss: %v; lock.Check of the hold from before: %v", err, lock.Check(ctx))
 		}
 		again.Release(nil)
 		h.Release(nil)
@@ -236,11 +236,11 @@ func TestMemberForgetsDuringAChange(t *testing.T) {
 	})
 }
 
-// A member that is gone for good waits, and then its keys have others.
+// A member is gone for good. Its keys are granted by the other members after a wait.
 func TestGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "abc")
-		old := w.begun(w.join(1, "abc", ""))
+		old := w.started(w.join(1, "abc", ""))
 		for _, gone := range []bool{false, true} {
 			o := quick
 			o.Version = 2
@@ -254,9 +254,9 @@ func TestGone(t *testing.T) {
 			_, h, err := p.Acquire(t.Context(), short, key)
 			switch took := time.Since(begin); {
 			case gone && (err != nil || took < drain):
-				t.Errorf("after %v: %v", took, err)
+				t.Errorf("an acquire of a key of the gone member ended after %v: %v", took, err)
 			case !gone && (!errors.Is(err, lock.ErrInvalid) || !strings.Contains(fmt.Sprint(err), "Options.Leaving")):
-				t.Errorf("without a word of the member before: %v", err)
+				t.Errorf("an acquire without the old member in Options.Leaving: %v", err)
 			}
 			h.Release(nil)
 			p.end()
@@ -266,7 +266,7 @@ func TestGone(t *testing.T) {
 	})
 }
 
-// A first start waits, and so does a call that comes before there is a record. Two memberships of one
+// A first start waits, and so does a call that begins before there is a record. Two memberships with the same
 // version are refused.
 func TestFirstStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -284,7 +284,7 @@ func TestFirstStart(t *testing.T) {
 		_ = other.backend.Ping(t.Context())
 		time.Sleep(time.Second)
 		if _, _, err := other.Acquire(t.Context(), short, "key"); !errors.Is(err, lock.ErrInvalid) || !strings.Contains(fmt.Sprint(err), "Options.Version") {
-			t.Errorf("another membership of the same version: %v", err)
+			t.Errorf("an acquire with another membership of the same version: %v", err)
 		}
 		p.end()
 		other.end()
@@ -292,7 +292,7 @@ func TestFirstStart(t *testing.T) {
 	})
 }
 
-// A change that begins while the first start waits, waits with all keys.
+// If a change begins while the first start waits, all keys wait.
 func TestChangeInChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "abc")
@@ -307,7 +307,7 @@ func TestChangeInChange(t *testing.T) {
 		for _, p := range []*process{first, next} {
 			_, h, err := p.Acquire(t.Context(), short, stays)
 			if took := time.Since(begin); err != nil || took < drain || took > drain+2*time.Second {
-				t.Errorf("process %d, a key that stays, after %v: %v; it is not known who held it", p.number, took, err)
+				t.Errorf("process %d got a key that stays after %v: %v; it must wait, because nobody knows who held the key", p.number, took, err)
 			}
 			h.Release(nil)
 		}
@@ -317,7 +317,7 @@ func TestChangeInChange(t *testing.T) {
 	})
 }
 
-// plain keeps no values, and has no tokens to raise.
+// plain implements neither driver.Agreement nor driver.TokenRaiser.
 type plain struct{ driver.Backend }
 
 func TestRefused(t *testing.T) {

@@ -15,9 +15,9 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-func init() { logging.Disable() } // go-redis tells of each dial that fails
+func init() { logging.Disable() } // go-redis logs each dial that fails
 
-// steady allows for faults and a busy machine, which may keep a record from being read for a while.
+// steady has a long Timeout and Silence, because faults and a busy machine may delay reading a record.
 var steady = sharded.Options{LongestTTL: time.Hour, Timeout: 5 * time.Second, Silence: time.Minute}
 
 func TestConformance(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// A key that moves waits for the longest lease, however long that may be.
+// A key that moves waits for LongestTTL, however long that is.
 func TestLongestLeases(t *testing.T) {
 	for _, longest := range []time.Duration{9 * 365 * 24 * time.Hour, math.MaxInt64} {
 		synctest.Test(t, func(t *testing.T) {
@@ -30,10 +30,10 @@ func TestLongestLeases(t *testing.T) {
 			for i := 0; next.Owner(key) != "b"; i++ {
 				key = fmt.Sprint("key ", i)
 			}
-			wish := func(process int) *driver.Acquisition {
+			acquisition := func(process int) *driver.Acquisition {
 				return &driver.Acquisition{Key: key, ID: fmt.Sprintf("00000000-0000-8000-8000-00000000000%d:1", process), TTL: time.Hour, Tokens: 1}
 			}
-			l, err := old.Acquire(t.Context(), wish(1))
+			l, err := old.Acquire(t.Context(), acquisition(1))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -42,8 +42,8 @@ func TestLongestLeases(t *testing.T) {
 			}
 			_ = next.Ping(t.Context())
 			time.Sleep(10 * time.Minute)
-			if _, err := next.Acquire(t.Context(), wish(2)); err == nil {
-				t.Error("two hold one key")
+			if _, err := next.Acquire(t.Context(), acquisition(2)); err == nil {
+				t.Error("the new member granted a key that is held at the old one")
 			}
 		})
 	}

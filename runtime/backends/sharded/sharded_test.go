@@ -13,7 +13,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// A member that is added takes its share of keys, and none moves between the others.
+// A member that is added takes its share of the keys, and no key moves between the other members.
 func TestShareThatMoves(t *testing.T) {
 	const keys = 20_000
 	for n := 1; n <= 9; n++ {
@@ -33,14 +33,14 @@ func TestShareThatMoves(t *testing.T) {
 			}
 		}
 		share := float64(moved) / keys
-		t.Logf("%d members and one: %.2f %% of the keys move", n, 100*share)
+		t.Logf("one member added to %d: %.2f %% of the keys move", n, 100*share)
 		if most := 1/float64(n+1) + 0.05; share > most {
-			t.Errorf("of %d members and one, %.3f of the keys move; at most %.3f is right", n, share, most)
+			t.Errorf("one member added to %d: a share of %.3f of the keys moves; at most %.3f is right", n, share, most)
 		}
 	}
 }
 
-// hung is a way to a member whose record does not answer while silent is set.
+// hung is a link to a member. Requests for its record get no answer while silent is set.
 type hung struct {
 	link
 	silent *atomic.Bool
@@ -54,7 +54,7 @@ func (h hung) CompareAndSwap(ctx context.Context, key, old, next string) (string
 	return h.link.CompareAndSwap(ctx, key, old, next)
 }
 
-// Many calls need a look at a record that does not answer: none waits for the looks of all others.
+// Many calls need to read a record that does not answer. No call waits for the reads of all others.
 func TestManyCallsLookAtARecordThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, silent := newWorld(t, "a"), &atomic.Bool{}
@@ -83,7 +83,7 @@ func TestManyCallsLookAtARecordThatHangs(t *testing.T) {
 			}
 		}
 		if took := time.Since(begun); took > 2*quick.Timeout {
-			t.Errorf("the last of %d calls failed after %v; want %v, for the look under way and one of their own", calls, took, 2*quick.Timeout)
+			t.Errorf("the last of %d calls failed after %v; want at most %v, for the read under way and their own", calls, took, 2*quick.Timeout)
 		}
 		silent.Store(false)
 		if err := b.Ping(t.Context()); err != nil {

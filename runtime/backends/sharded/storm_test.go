@@ -19,22 +19,22 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// stormy waits as briefly as a loaded machine allows.
+// stormy has times as short as a loaded machine allows.
 var stormy = sharded.Options{
 	LongestTTL: severaltest.StormTTL, Silence: 300 * time.Millisecond, Probe: 50 * time.Millisecond, Timeout: 200 * time.Millisecond,
 }
 
 const (
 	stormDrain = (severaltest.StormTTL + 300*time.Millisecond) * 51 / 50
-	calm       = 500 * time.Millisecond // between a fault and the next
+	faultPause = 500 * time.Millisecond // the time between two faults
 )
 
-// servers are real ones. By an even version of the membership all are members, by an odd one
-// the last is none.
+// servers are real Redis servers. With an even version of the membership all of them are members. With an odd
+// version the last one is not.
 type servers struct {
 	t       *testing.T
 	all     map[string]*testserver.Instance
-	version atomic.Uint64 // that processes are given which begin now
+	version atomic.Uint64 // the version for processes that start now
 }
 
 const last = "c"
@@ -58,11 +58,11 @@ func (s *servers) open(well bool) driver.Backend {
 	return sharded.New(members, o)
 }
 
-// strike has members hung, killed and restarted empty, and the membership changed, for d.
-func (s *servers) strike(d time.Duration) {
+// injectFaults stops members, kills and restarts them empty, and changes the membership, for d.
+func (s *servers) injectFaults(d time.Duration) {
 	faults := 0
 	for end := time.Now().Add(d); time.Now().Before(end); faults++ {
-		time.Sleep(calm)
+		time.Sleep(faultPause)
 		switch a, b := s.all["a"], s.all["b"]; faults % 3 {
 		case 0: // the processes are replaced one after the other
 			s.move()
@@ -70,24 +70,24 @@ func (s *servers) strike(d time.Duration) {
 			a.Stop()
 			time.Sleep(stormy.LongestTTL)
 			a.Cont()
-		case 2: // for longer than its leases last
+		case 2: // the member is away for longer than its leases last
 			b.Kill()
 			time.Sleep(stormDrain)
 			b.Restart()
 		}
 	}
-	s.t.Logf("%d faults, the membership is of version %d", faults, s.version.Load())
+	s.t.Logf("%d faults; the membership has version %d", faults, s.version.Load())
 }
 
-// move gives the processes that begin now the next version, while an old one holds keys that move
-// by it: a new one has them only when the old one has not.
+// move gives the next version to the processes that start from now on. Meanwhile an old process holds keys that
+// move with that version. A new process must get them only after the old one has lost them.
 func (s *servers) move() {
 	const keys = 8
 	short := lock.Policy{TTL: 500 * time.Millisecond, Try: true}
 	old, held := lock.New(s.open(false), nil), map[string]*lock.Hold{}
 	for i := range keys {
 		key := moving(fmt.Sprintf("moves %d.1", s.version.Load()*keys+uint64(i)))
-		if _, h, err := old.Acquire(context.Background(), &short, key); err == nil { // else its member has just restarted
+		if _, h, err := old.Acquire(context.Background(), &short, key); err == nil { // it fails if the key's member has just restarted
 			held[key] = h
 		}
 	}
@@ -97,14 +97,14 @@ func (s *servers) move() {
 	for key, h := range held {
 		moves.Go(func() {
 			_, again, err := late.Acquire(context.Background(), &short, key)
-			for begin := time.Now(); err != nil && time.Since(begin) < 10*stormDrain; { // sooner than it is told to
+			for begin := time.Now(); err != nil && time.Since(begin) < 10*stormDrain; { // tries again earlier than RetryAfter says
 				time.Sleep(stormy.Probe / 5)
 				_, again, err = late.Acquire(context.Background(), &short, key)
 			}
 			if err != nil {
-				s.t.Errorf("%s, which moves: %v", key, err)
+				s.t.Errorf("acquire of %s, which moves: %v", key, err)
 			} else if lock.Check(h.Context()) == nil {
-				s.t.Errorf("%s has moved, and two are inside", key)
+				s.t.Errorf("%s has moved, and two are inside at the same time", key)
 			}
 			again.Release(nil)
 			h.Release(nil)
@@ -118,8 +118,8 @@ func (s *servers) move() {
 	}
 }
 
-// moving returns a key for a name: of each two names one has a key that moves to the last member
-// and back with each version, and one has a key that the others keep.
+// moving returns a key for a name. If the name ends in an odd digit, the key moves to the last member or back with
+// each version. Otherwise the other members keep it.
 func moving(name string) string {
 	all := sharded.New(map[string]driver.Backend{"a": memlock.New(), "b": memlock.New(), last: memlock.New()})
 	moves := name[len(name)-1]%2 == 1 // the last digit of its number
@@ -130,10 +130,10 @@ func moving(name string) string {
 	}
 }
 
-// TestStorm has Lockers take locks at random while members are killed, hung, added and taken out.
+// TestStorm has Lockers take locks at random while members are killed, stopped, added and removed.
 func TestStorm(t *testing.T) {
 	s := &servers{t: t, all: map[string]*testserver.Instance{"a": testserver.StartRedis(t), "b": testserver.StartRedis(t), last: testserver.StartRedis(t)}}
 	s.version.Store(1)
 	begin(t, s.open(true))
-	severaltest.Storm(t, "sharded", s.open, moving, s.strike)
+	severaltest.Storm(t, "sharded", s.open, moving, s.injectFaults)
 }

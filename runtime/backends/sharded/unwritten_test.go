@@ -12,8 +12,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
 )
 
-// A member that has no record, and takes none, grants nothing ever: who waits for a lock is told so. A member
-// that was away and comes back without its record takes it: who waits goes on waiting.
+// A member without a record, whose record can't be written, grants nothing. The error of a call that waits says so. If
+// a member was away and comes back without its record, the record can be written, and a call continues to wait.
 func TestRecordThatCannotBeWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")
@@ -24,17 +24,17 @@ func TestRecordThatCannotBeWritten(t *testing.T) {
 		defer cancel()
 		_, _, err := p.Acquire(ctx, short, "key")
 		if !errors.Is(err, lock.ErrUnavailable) || !strings.Contains(err.Error(), errCut.Error()) {
-			t.Errorf("want why the record is not written, got %v", err)
+			t.Errorf("got %v; the error must say why the record is not written", err)
 		}
 		if took := time.Since(begun); took > drain {
-			t.Errorf("it was told after %v", took)
+			t.Errorf("the call failed after %v; at most %v is right", took, drain)
 		}
 		a.set(func() { a.dead = true })
 		time.Sleep(2 * quick.Probe)
 		a.set(func() { a.dead, a.mute[p.number], a.memory = false, false, memlock.New() })
 		_, h, err := p.Acquire(ctx, short, "key")
 		if err != nil {
-			t.Errorf("a member that came back without its record: %v", err)
+			t.Errorf("an acquire at a member that came back without its record: %v", err)
 		}
 		h.Release(nil)
 		p.end()
@@ -42,7 +42,7 @@ func TestRecordThatCannotBeWritten(t *testing.T) {
 	})
 }
 
-// A record can't be opened: who has waited in vain is told so.
+// A record can't be opened. The error of a call whose wait has ended says so.
 func TestRecordThatCannotBeOpened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")
@@ -52,7 +52,7 @@ func TestRecordThatCannotBeOpened(t *testing.T) {
 		a.set(func() { a.mute[p.number] = true })
 		_, _, err := p.Acquire(t.Context(), &lock.Policy{TTL: time.Second, Wait: 2 * drain}, "key")
 		if !errors.Is(err, lock.ErrUnavailable) || !strings.Contains(err.Error(), errCut.Error()) {
-			t.Errorf("want why the record is not opened, got %v", err)
+			t.Errorf("got %v; the error must say why the record is not opened", err)
 		}
 		p.end()
 		time.Sleep(time.Minute)

@@ -15,7 +15,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// server is an engine in memory that dies and restarts empty, a round trip away.
+// server is a memory engine behind a network. It can die and restart empty.
 type server struct {
 	mu     sync.Mutex
 	memory *memlock.Backend
@@ -31,7 +31,7 @@ func (s *server) set(change func()) {
 	change()
 }
 
-// link is one process's way to a server.
+// link is the connection of one process to a server.
 type link struct {
 	*server
 	process int
@@ -86,7 +86,7 @@ func (l link) RaiseToken(context.Context, driver.Lease, uint64) error { return n
 
 func (l link) Close() error { return nil }
 
-// held is a lease that one life of a server granted.
+// held is a lease that a server granted. It ends when the server restarts.
 type held struct {
 	driver.Lease
 	link   link
@@ -115,7 +115,7 @@ func (h *held) Release(ctx context.Context, last uint64) error {
 	return h.Lease.Release(ctx, last)
 }
 
-// world is servers, and processes that lock keys at them.
+// world has servers, and processes that lock keys there.
 type world struct {
 	t       *testing.T
 	servers map[string]*server
@@ -150,6 +150,7 @@ type process struct {
 	work    sync.WaitGroup
 }
 
+// join returns a process with these members and these leaving members, one letter each.
 func (w *world) join(version uint64, names, leaving string) *process {
 	w.number++
 	members, o := map[string]driver.Backend{}, quick
@@ -165,21 +166,22 @@ func (w *world) join(version uint64, names, leaving string) *process {
 	return p
 }
 
-func (w *world) begun(p *process) *process {
+// started writes the record with p, and returns p.
+func (w *world) started(p *process) *process {
 	if err := p.backend.Begin(w.t.Context()); err != nil {
 		w.t.Fatal(err)
 	}
 	return p
 }
 
-// refused has p call while nobody can be granted key: no call is told that another holds it.
+// refused makes calls of p while nobody can be granted key. No call may report that the key is held.
 func (w *world) refused(p *process, key string) {
 	w.t.Helper()
 	for _, one := range []*lock.Policy{{Try: true}, {Wait: 300 * time.Millisecond}, {Try: true, Skip: true}} {
 		one.TTL = time.Second
 		err := p.Do(w.t.Context(), one, key, func(context.Context) error { return nil })
 		if !errors.Is(err, lock.ErrUnavailable) || errors.Is(err, lock.ErrNotAcquired) {
-			w.t.Errorf("while nobody can be granted %s: %v", key, err)
+			w.t.Errorf("Do while nobody can be granted %s: %v", key, err)
 		}
 	}
 }
@@ -199,7 +201,7 @@ func (w *world) held() int {
 	return w.holds
 }
 
-// load has p lock keys, for long and short.
+// load has p lock keys for long and short times.
 func (w *world) load(p *process) *process {
 	for range 4 {
 		p.work.Go(func() {
@@ -217,7 +219,7 @@ func (w *world) load(p *process) *process {
 	return p
 }
 
-// hold has p hold a key for a while, and checks that nobody else does.
+// hold has p hold a key for a while, and checks that nobody else holds it.
 func (w *world) hold(p *process, key string) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -231,11 +233,11 @@ func (w *world) hold(p *process, key string) {
 	if lock.Check(inside) == nil {
 		for _, other := range w.inside[key] {
 			if lock.Check(other) == nil {
-				w.t.Errorf("%s: two are inside", key)
+				w.t.Errorf("%s: two are inside at the same time", key)
 			}
 		}
 		if h.Token() <= w.tokens[key] {
-			w.t.Errorf("%s: token %d after %d", key, h.Token(), w.tokens[key])
+			w.t.Errorf("%s: token %d after token %d", key, h.Token(), w.tokens[key])
 		}
 		w.tokens[key], w.inside[key] = h.Token(), []context.Context{inside}
 		w.holds++
@@ -243,7 +245,7 @@ func (w *world) hold(p *process, key string) {
 	w.mu.Unlock()
 	stays := rand.N(100 * time.Millisecond)
 	if rand.N(20) == 0 {
-		stays = rand.N(6 * time.Second) // it is renewed
+		stays = rand.N(6 * time.Second) // long enough for a renewal
 	}
 	select {
 	case <-time.After(stays):
