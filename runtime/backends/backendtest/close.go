@@ -74,7 +74,7 @@ func closeEndsWaits(c *trial) {
 	begin := time.Now()
 	c.closeLocker(l)
 	c.within("Close, of a Locker that waited for a lock,", begin, time.Second+overrun)
-	c.is("an acquire that waited", receive(c, "it to end", waiter).err, lock.ErrClosed)
+	c.is("an acquire that waited", receive(c, "the waiting acquire to end", waiter).err, lock.ErrClosed)
 	c.leave(held)
 	c.mustAcquire(other, key, pollLimit, "after a waiter was closed")
 }
@@ -154,7 +154,7 @@ func closeEndsHungWait(c *trial) {
 	defer cancel()
 	begin := time.Now()
 	go func() { _ = l.Close(ctx) }() // it fails: a silent engine confirms no undo
-	c.is("an acquire that waited", receive(c, "it to end", waiter).err, lock.ErrClosed)
+	c.is("an acquire that waited", receive(c, "the waiting acquire to end", waiter).err, lock.ErrClosed)
 	c.withinLocal("an acquire that waited, after Close,", begin, slackOfClose)
 }
 

@@ -49,7 +49,7 @@ func newEngine(m mutant) *engine {
 func (e *engine) harness() backendtest.Harness {
 	return backendtest.Harness{
 		Name:       "memory behind a network",
-		Cannot:     backendtest.MutexesOnly("it stands in for an engine with mutexes"),
+		Cannot:     backendtest.MutexesOnly("it simulates an engine that has only mutexes"),
 		Open:       func(testing.TB) driver.Backend { return newRemote(e) },
 		OpenFaulty: func(testing.TB) (driver.Backend, backendtest.Faults) { w := newRemote(e); return w, w },
 		TTL:        ttl, Slack: 10 * time.Millisecond,

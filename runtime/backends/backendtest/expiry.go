@@ -142,7 +142,7 @@ func holderHearsFirst(c *trial) {
 	key := c.newKey()
 	ctx, held := c.enter(l, c.shortPolicy(), key)
 	faults.Silence()
-	next := c.open().takeWithin(key, c.over()+c.h.TTL, "its holder was cut off") // a renewal may just have gone out
+	next := c.open().takeWithin(key, c.over()+c.h.TTL, "its holder was cut off") // a renewal may just have been sent
 	c.lost("lock.Check of the holder after another client took the key", lock.Check(ctx))
 	c.ended(ctx)
 	faults.Heal()

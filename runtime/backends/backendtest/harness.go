@@ -94,7 +94,7 @@ const (
 	Conflict Ability = "conflict"
 	// Inspection means Harness.Leftovers.
 	Inspection Ability = "inspection"
-	// WakeUp means driver.Notifier: the engine tells a waiter of a release. If it is missing,
+	// WakeUp means driver.Notifier: the engine notifies a waiter of a release. If it is missing,
 	// the suite checks that the backend refuses to subscribe, and that its waiters get the
 	// lock by polling.
 	WakeUp Ability = "wake-up"

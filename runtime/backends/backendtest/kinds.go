@@ -47,9 +47,9 @@ func kindsApart(c *trial) {
 			_, held := c.enter(a, c.kind(p), key)
 			_, other, err := b.Acquire(c.bounded(), c.kind(lock.Policy{Read: q.Read, Write: q.Write, Fair: q.Fair, Permits: q.Permits, Try: true}), key)
 			if !errors.Is(err, lock.ErrConflict) {
-				c.Errorf("%+v beside %+v: %v; it must wrap lock.ErrConflict", q, p, err)
+				c.Errorf("%+v while %+v is held: %v; it must wrap lock.ErrConflict", q, p, err)
 			} else if !strings.Contains(err.Error(), named[i]+" is at the key") {
-				c.Errorf("%+v beside %+v: %v; it must say that %s is at the key", q, p, err, named[i])
+				c.Errorf("%+v while %+v is held: %v; it must say that %s is at the key", q, p, err, named[i])
 			}
 			other.Release(nil)
 			c.leave(held)

@@ -255,7 +255,7 @@ func leaderCutOff(c *trial) {
 	begin := time.Now()
 	faults.Silence()
 	t := receive(c, "the next leader after one that was cut off", second)
-	c.within("taking over from a leader that was cut off", begin, 2*c.over()+pollLimit) // a renewal may just have gone out
+	c.within("taking over from a leader that was cut off", begin, 2*c.over()+pollLimit) // a renewal may just have been sent
 	c.lost("Check of a leader that was cut off", lock.Check(old.ctx))
 	c.ended(old.ctx)
 	t = e.leads(t, second)

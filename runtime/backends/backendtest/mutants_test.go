@@ -20,7 +20,7 @@ type mutant string
 func (m mutant) is(other mutant) bool { return m == other }
 
 const (
-	saysHeldInWordsOnly mutant = "held is no HeldError"
+	saysHeldInWordsOnly mutant = "held is not a HeldError"
 	ownedByClient       mutant = "an owner is a client, not an acquisition"
 	racesWithItself     mutant = "checks and takes in two steps"
 	neverExpires        mutant = "leases do not end"

@@ -110,7 +110,7 @@ func oneWriterAtMost(c *trial) {
 	a, b, d, key := c.kindLocker(), c.kindLocker(), c.kindLocker(), c.newKey()
 	_, reader := c.enter(a.Locker, c.kind(reading), key)
 	first := c.begin(b, writing, key)
-	c.waits("a writer beside a reader", first)
+	c.waits("a writer while a reader is inside", first)
 	late := c.begin(d, reading, key)
 	c.waits("a reader behind a writer", late)
 	local := c.begin(a, reading, key)
@@ -270,7 +270,7 @@ func downgrades(c *trial) {
 					c.Errorf("Downgrade: %v", err)
 				}
 				if value.Load() != mine && lock.Check(ctx) == nil {
-					c.Error("a writer came in after a downgrade")
+					c.Error("a writer got the lock after a downgrade")
 				}
 				c.leave(held)
 			}

@@ -160,7 +160,7 @@ func (st *storm) process(i int) {
 			cancel()
 			working.Wait()
 			st.sleep(between(rng, 0, st.h.TTL))
-			faults.Heal() // now the engine hears that its connections have ended
+			faults.Heal() // now the engine learns that its connections have ended
 			continue
 		}
 		working.Wait()

@@ -79,7 +79,7 @@ func Run(t *testing.T, h Harness) {
 type suite struct {
 	h               *Harness
 	meter           *lagmeter.Meter
-	server          *lagmeter.Server // nil if the Backend is no driver.Pinger
+	server          *lagmeter.Server // nil if the Backend is not a driver.Pinger
 	keys            keyCount
 	extraGoroutines *int // how many more goroutines ran while many locks were held; nil until holdMany has counted them
 }

@@ -125,7 +125,7 @@ func testWithoutAnAnswer(t *testing.T, later bool) {
 			t.Errorf("%s: %v", key, err)
 		}
 		if key == "had" && primary.again.Load() == later {
-			t.Error("the last request does not say rightly whether an earlier attempt may have run")
+			t.Error("the last request has a wrong MayHaveRun")
 		}
 		time.Sleep(100 * time.Millisecond)
 		if key == "elsewhere" && !slices.Contains(w.primary.undone, key) {

@@ -19,7 +19,7 @@ type plain struct{ driver.Backend }
 
 func TestRefused(t *testing.T) {
 	m := memlock.New()
-	for mend, b := range map[string]*failover.Backend{
+	for advice, b := range map[string]*failover.Backend{
 		"got no standby":              failover.New(m, nil, failover.Options{Record: memlock.New()}),
 		"is nil":                      failover.New(m, []driver.Backend{nil}, failover.Options{Record: memlock.New()}),
 		"are one Backend":             failover.New(m, []driver.Backend{m}, failover.Options{Record: memlock.New()}),
@@ -36,11 +36,11 @@ func TestRefused(t *testing.T) {
 			a.TTL = time.Hour
 		}
 		_, err := b.Acquire(t.Context(), a)
-		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(fmt.Sprint(err), mend) {
-			t.Errorf("want ErrInvalid with %q, got %v", mend, err)
+		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(fmt.Sprint(err), advice) {
+			t.Errorf("want ErrInvalid with %q, got %v", advice, err)
 		}
 		if ping := b.Ping(t.Context()); a.TTL != time.Hour && !errors.Is(ping, driver.ErrInvalid) {
-			t.Errorf("Ping: want ErrInvalid with %q, got %v", mend, ping)
+			t.Errorf("Ping: want ErrInvalid with %q, got %v", advice, ping)
 		}
 		_ = b.Close()
 	}

@@ -17,7 +17,7 @@ const longest = time.Minute // the default of quorum.Options.LongestTTL
 // So many members have just started that no majority may vote. In one case a member hangs too. A call that waits gets
 // the lock once the members vote. A call that does not wait must not report that the key is held.
 func TestWaitsForFreshMembers(t *testing.T) {
-	for name, hung := range map[string]int{"all": 0, "beside one that hangs": 1} {
+	for name, hung := range map[string]int{"all": 0, "one of them hangs": 1} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				all := servers(3)

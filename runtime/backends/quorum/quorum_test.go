@@ -342,7 +342,7 @@ type listed struct {
 
 func TestRefusedMembers(t *testing.T) {
 	m := memlock.New()
-	for mend, members := range map[string]map[string]driver.Backend{
+	for advice, members := range map[string]map[string]driver.Backend{
 		"three or more":            {"a": memlock.New(), "b": memlock.New()},
 		"is nil":                   {"a": memlock.New(), "b": memlock.New(), "c": nil},
 		"are one Backend":          {"a": m, "b": m, "c": memlock.New()},
@@ -352,8 +352,8 @@ func TestRefusedMembers(t *testing.T) {
 		b := quorum.New(members)
 		_, err := b.Acquire(t.Context(), acquisition("key", "1:1"))
 		for _, err := range []error{err, b.Ping(t.Context())} {
-			if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(fmt.Sprint(err), mend) {
-				t.Errorf("want ErrInvalid with %q, got %v", mend, err)
+			if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(fmt.Sprint(err), advice) {
+				t.Errorf("want ErrInvalid with %q, got %v", advice, err)
 			}
 		}
 	}

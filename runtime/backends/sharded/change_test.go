@@ -323,7 +323,7 @@ type plain struct{ driver.Backend }
 func TestRefused(t *testing.T) {
 	m := memlock.New()
 	both := sharded.Options{Leaving: map[string]driver.Backend{"a": memlock.New()}}
-	for mend, b := range map[string]*sharded.Backend{
+	for advice, b := range map[string]*sharded.Backend{
 		"got no member":    sharded.New(nil),
 		"is nil":           sharded.New(map[string]driver.Backend{"a": nil}),
 		"are one Backend":  sharded.New(map[string]driver.Backend{"a": m, "b": m}),
@@ -333,8 +333,8 @@ func TestRefused(t *testing.T) {
 		a := &driver.Acquisition{Key: "key", ID: "00000000-0000-8000-8000-000000000001:1", TTL: time.Second, Tokens: 1}
 		_, err := b.Acquire(context.Background(), a)
 		for _, err := range []error{err, b.Ping(t.Context())} {
-			if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(fmt.Sprint(err), mend) {
-				t.Errorf("want ErrInvalid with %q, got %v", mend, err)
+			if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(fmt.Sprint(err), advice) {
+				t.Errorf("want ErrInvalid with %q, got %v", advice, err)
 			}
 		}
 		_ = b.Close()
