@@ -171,7 +171,7 @@ func receive[T any](c *trial, what string, from <-chan T) (v T) {
 	return v
 }
 
-// isKnown reports whether err says what is known about an acquire that had no answer.
-func isKnown(err error) bool {
+// isUnanswered reports whether err is an error of an acquire that had no answer.
+func isUnanswered(err error) bool {
 	return errors.Is(err, lock.ErrIndeterminate) || errors.Is(err, lock.ErrUnavailable)
 }

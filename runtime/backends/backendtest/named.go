@@ -65,7 +65,7 @@ func (c *trial) namesOne(what string, err error, at located) {
 	case err == nil:
 		c.Errorf("%s succeeded", what)
 	case errors.Is(err, lock.ErrNotAcquired):
-	case !isKnown(err):
+	case !isUnanswered(err):
 		c.Errorf("%s: %v; it must wrap ErrUnavailable or ErrIndeterminate", what, err)
 	case !slices.ContainsFunc(at.Servers(), names):
 		c.Errorf("%s: %v; it must name one of %q", what, err, at.Servers())

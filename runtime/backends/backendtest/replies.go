@@ -189,7 +189,7 @@ func lockerUndoes(c *trial) {
 	if err == nil {
 		c.Fatal("an acquire without an answer succeeded")
 	}
-	if !isKnown(err) {
+	if !isUnanswered(err) {
 		c.Errorf("an acquire without an answer: %v; it must wrap ErrIndeterminate or ErrUnavailable", err)
 	}
 	faults.Heal()

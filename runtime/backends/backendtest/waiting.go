@@ -262,7 +262,7 @@ func waitsOverCuts(c *trial) {
 	}
 	// The engine may not have answered for so long that the call failed. Then the error
 	// must say so, and the call must leave nothing behind.
-	if !isKnown(e.err) {
+	if !isUnanswered(e.err) {
 		c.Errorf("an acquire whose connections were cut: %v; it must wrap ErrUnavailable or ErrIndeterminate", e.err)
 	}
 	c.mustAcquire(c.locker(), key, 3*pollLimit, "after an acquire whose connections were cut")

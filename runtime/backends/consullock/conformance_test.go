@@ -27,8 +27,8 @@ func TestConformance(t *testing.T) {
 			return New(newClient(t, n.Addr(addr)), noDelay()), n
 		},
 		TTL: ttl,
-		// A session lasts a third longer than the ttl, and a step of its class; and
-		// Consul ends it after twice its length.
+		// A session is longer than the ttl by a third and a step of its class. Consul ends
+		// it after twice its length.
 		Slack:  2*classOf(ttl).sessionTTL() - ttl + 300*time.Millisecond,
 		MinTTL: 500 * time.Millisecond,
 		MaxTTL: maxTTL,

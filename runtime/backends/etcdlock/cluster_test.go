@@ -79,7 +79,7 @@ func TestMemberStopped(t *testing.T) {
 }
 
 // S67: no quorum. A hold that is not known to be lost ends at its deadline. An acquire
-// fails before its context ends.
+// fails at the latest when its context ends.
 func TestNoQuorum(t *testing.T) {
 	cluster := newCluster(t)
 	leader := cluster.Leader(t.Context())
