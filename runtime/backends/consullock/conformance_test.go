@@ -19,7 +19,7 @@ func TestConformance(t *testing.T) {
 	backendtest.Run(t, backendtest.Harness{
 		Name: "consul",
 		Cannot: map[backendtest.Ability]string{
-			backendtest.Clock: "it has no clock: the record of a lock other than a mutex may stay after a fault, without a holder, until somebody uses its key",
+			backendtest.Clock: "no clock: after a fault the record of a lock other than a mutex may stay, without a holder, until its key is used",
 		},
 		Open: func(t testing.TB) driver.Backend { return New(newClient(t, addr), noDelay()) },
 		OpenFaulty: func(t testing.TB) (driver.Backend, backendtest.Faults) {

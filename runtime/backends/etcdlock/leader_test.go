@@ -68,7 +68,7 @@ func TestCompactionInACampaign(t *testing.T) {
 		close(resign)
 		require.NoError(t, receive(t, "the end of the campaign", ended))
 		// If an answer was lost, the record itself stays for a while.
-		eventually(t, "nobody is left in the record", func() bool { return !inRecord(t, c, "leader", `"queue":`) && !inRecord(t, c, "leader", `"in":`) })
+		eventually(t, "the record is empty", func() bool { return !inRecord(t, c, "leader", `"queue":`) && !inRecord(t, c, "leader", `"in":`) })
 	}
 }
 

@@ -135,7 +135,7 @@ func TestSilence(t *testing.T) {
 	require.Less(t, time.Since(begin), 2*time.Second+meter.Since(begin))
 	got := receive(t, "the lock", waiting)
 	require.NoError(t, got.err)
-	require.Less(t, got.at.Sub(begin), 2*time.Second+2*time.Second+meter.Since(begin), "a session's ttl, and the time that etcd needs to notice its end")
+	require.Less(t, got.at.Sub(begin), 2*time.Second+2*time.Second+meter.Since(begin), "a session's ttl, and until etcd notices its end")
 	require.Greater(t, token(t, got.ctx), token(t, ctx))
 	require.ErrorIs(t, finish(held), lock.ErrLost)
 	require.ErrorIs(t, finish(second), lock.ErrLost)

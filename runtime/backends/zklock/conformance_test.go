@@ -31,7 +31,7 @@ func conformance(t testing.TB, name string, addrs ...string) backendtest.Harness
 	return backendtest.Harness{
 		Name: name,
 		Cannot: map[backendtest.Ability]string{
-			backendtest.Clock: "it has no clock: the record of a lock other than a mutex may stay after a fault, without a holder, until somebody uses its key",
+			backendtest.Clock: "no clock: after a fault the record of a lock other than a mutex may stay, without a holder, until its key is used",
 		},
 		Open: func(testing.TB) driver.Backend { return New(addrs, Options{Root: root}) },
 		OpenFaulty: func(t testing.TB) (driver.Backend, backendtest.Faults) {

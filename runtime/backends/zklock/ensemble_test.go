@@ -97,7 +97,7 @@ func minority(t *testing.T, e *testserver.Ensemble) {
 	require.True(t, errors.Is(err, lock.ErrUnavailable) || errors.Is(err, lock.ErrIndeterminate), "%v", err)
 	receive(t, "the loss", ctx.Done())
 	require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
-	require.Less(t, time.Since(begin), classOf(4*second, 200*time.Millisecond, 0).timeout+meter.Since(begin), "the last proof bounds the lease")
+	require.Less(t, time.Since(begin), classOf(4*second, 200*time.Millisecond, 0).timeout+meter.Since(begin), "the last proof is the limit")
 	// Kill the leader, do not let it continue: its followers may find it again before it notices that
 	// they were gone. A leader of ZooKeeper 3.8.0 may then lead without ever committing anything. The
 	// transaction that was under way when it froze gets no acknowledgement, and all others wait behind it.
