@@ -13,8 +13,8 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// told acquires, which must fail, and checks what the error says.
-func told(t *testing.T, l *lock.Locker, words ...string) {
+// wantAdvice checks that an acquire fails, and that its error has each of the words.
+func wantAdvice(t *testing.T, l *lock.Locker, words ...string) {
 	t.Helper()
 	for _, p := range []*lock.Policy{nil, try()} {
 		err := refused(t, l, p, newKey(t))
@@ -27,7 +27,7 @@ func told(t *testing.T, l *lock.Locker, words ...string) {
 	}
 }
 
-// What a new user does wrong first is told with the server's address and what to do.
+// The error for a new user's common mistake has the server's address and says what to do.
 func TestFirstMistakes(t *testing.T) {
 	t.Parallel()
 	cert := testserver.NewCertificate(t)
@@ -35,23 +35,23 @@ func TestFirstMistakes(t *testing.T) {
 	server := testserver.StartRedis(t, "--requirepass", "secret").Addr()
 	password := func(p string) func(*redis.Options) { return func(o *redis.Options) { o.Password = p } }
 	t.Run("no password", func(t *testing.T) {
-		told(t, newLocker(t, server), server, "NOAUTH", "set Username and Password")
+		wantAdvice(t, newLocker(t, server), server, "NOAUTH", "set Username and Password")
 	})
 	t.Run("a wrong password", func(t *testing.T) {
-		told(t, newLocker(t, server, password("guess")), server, "WRONGPASS", "check Username and Password")
+		wantAdvice(t, newLocker(t, server, password("guess")), server, "WRONGPASS", "check Username and Password")
 	})
 	t.Run("the password", func(t *testing.T) { warm(t, newLocker(t, server, password("secret"))) })
 	t.Run("TLS on a plain port", func(t *testing.T) {
 		l := newLocker(t, plain.Addr(), func(o *redis.Options) {
 			o.TLSConfig, o.DialTimeout = &tls.Config{InsecureSkipVerify: true}, 200*time.Millisecond
 		})
-		told(t, l, plain.Addr(), "the client speaks TLS")
+		wantAdvice(t, l, plain.Addr(), "the client speaks TLS")
 	})
-	t.Run("plain on a TLS port", func(t *testing.T) { told(t, newLocker(t, overTLS), overTLS, "set TLSConfig") })
-	t.Run("nobody there", func(t *testing.T) { told(t, newLocker(t, "127.0.0.1:1"), "127.0.0.1:1") })
+	t.Run("plain on a TLS port", func(t *testing.T) { wantAdvice(t, newLocker(t, overTLS), overTLS, "set TLSConfig") })
+	t.Run("nobody there", func(t *testing.T) { wantAdvice(t, newLocker(t, "127.0.0.1:1"), "127.0.0.1:1") })
 }
 
-// A plain client on a node of a Cluster is told so by the first connection, whatever the key.
+// A plain client that is connected to a node of a Cluster gets an error from the first connection, whatever the key.
 func testClusterPlainClient(t *testing.T, c *testserver.Cluster) {
 	for node, keys := range keysAt(t, c, 1) {
 		l := newLocker(t, node.Addr())
@@ -65,7 +65,7 @@ func testClusterPlainClient(t *testing.T, c *testserver.Cluster) {
 	}
 }
 
-// The name that go-redis has for whatever a Sentinel names is no address.
+// Servers does not return the name that go-redis uses for a server that Sentinels choose: it is no address.
 func TestServersBehindSentinels(t *testing.T) {
 	t.Parallel()
 	o := &redis.FailoverOptions{MasterName: "shop", SentinelAddrs: []string{"127.0.0.1:1"}}
@@ -85,15 +85,15 @@ func TestServersBehindSentinels(t *testing.T) {
 	}
 }
 
-// A user without the right to INFO is told so by the first key that another node has.
+// Without the right to use INFO, the first key of another node gives the error.
 func TestAKeyOfAnotherNode(t *testing.T) {
 	t.Parallel()
 	refuse := always("-MOVED 7 127.0.0.1:1\r\n")
 	addr := stub(t, scripted(refuse, refuse, refuse))
-	told(t, newLocker(t, addr), addr, "redis.NewClusterClient")
+	wantAdvice(t, newLocker(t, addr), addr, "redis.NewClusterClient")
 }
 
-// Nor does one list the locks of a node alone.
+// Locks refuses to list the locks of only one node.
 func TestListRefusesANodeOfACluster(t *testing.T) {
 	t.Parallel()
 	node := testserver.StartCluster(t).Nodes()[0]

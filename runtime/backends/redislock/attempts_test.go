@@ -12,8 +12,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// An attempt that was given up may have its answer read while the next is made: what it was
-// answered, also about replicas, is its own. The race detector sees it.
+// The answer to an attempt that was given up may be read while the next attempt is made. Each attempt
+// keeps its own answer, also that of the replicas. The race detector checks it.
 func TestAnAttemptGivenUpChangesNoOther(t *testing.T) {
 	t.Parallel()
 	b := New(newClient(t, testserver.Redis(t)), Options{Replicas: 1, ReplicaTimeout: time.Millisecond})
@@ -28,7 +28,7 @@ func TestAnAttemptGivenUpChangesNoOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	first.failed = errNoAnswer
-	_ = first.command(false) // as its batch does, which knows when it was sent
+	_ = first.command(false) // as its batch does, which notes the time of sending
 	if _, err := first.mark.MarshalBinary(); err != nil {
 		t.Fatal(err)
 	}
@@ -51,10 +51,10 @@ func TestAnAttemptGivenUpChangesNoOther(t *testing.T) {
 	}
 }
 
-// An outcome is unknown because of the attempt that may have run, whatever became of the last.
-func TestUnknownOutcomeTellsOfTheEarlierAttempt(t *testing.T) {
+// The outcome is unknown if one attempt may have run, whatever the result of the last attempt.
+func TestUnknownOutcomeNamesTheEarlierAttempt(t *testing.T) {
 	t.Parallel()
-	b, a := newTestBackend(t, "127.0.0.1:1"), wish(newKey(t), 1)
+	b, a := newTestBackend(t, "127.0.0.1:1"), newAcquisition(newKey(t), 1)
 	k, err := keysOf(a.Key)
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +68,7 @@ func TestUnknownOutcomeTellsOfTheEarlierAttempt(t *testing.T) {
 	}
 }
 
-// clusterOf returns the client of a Cluster whose slots are known, which no node needs to tell.
+// clusterOf returns a client of a Cluster whose slots are given, so that it asks no node for them.
 func clusterOf(t *testing.T, slots ...redis.ClusterSlot) *redis.ClusterClient {
 	client := redis.NewClusterClient(&redis.ClusterOptions{
 		ReadTimeout:  2 * soon,
@@ -78,7 +78,7 @@ func clusterOf(t *testing.T, slots ...redis.ClusterSlot) *redis.ClusterClient {
 	return client
 }
 
-// The servers of several locks are asked at the same time: each answers once all have been asked.
+// The servers of several locks are asked at the same time: each server answers only after all have been asked.
 func TestServersAreAskedTogether(t *testing.T) {
 	t.Parallel()
 	first, second := make(chan struct{}, 1), make(chan struct{}, 1)
@@ -94,7 +94,7 @@ func TestServersAreAskedTogether(t *testing.T) {
 			select {
 			case <-other:
 			case <-time.After(soon):
-				t.Error("one was asked after the other")
+				t.Error("one server was asked after the other had answered")
 			}
 			return renewed
 		})

@@ -16,7 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// batcherTo returns a batcher to a stub.
+// batcherTo returns a batcher that is connected to a stub.
 func batcherTo(t *testing.T, refuseEvicting bool, answer func(command []string) string) *batcher {
 	t.Helper()
 	b := newBatcher(*lockOptions(&redis.Options{Addr: stub(t, answer), ReadTimeout: soon}, 0), refuseEvicting)
@@ -25,8 +25,8 @@ func batcherTo(t *testing.T, refuseEvicting bool, answer func(command []string) 
 	return b
 }
 
-// resting fails the test unless b soon has no call under way.
-func resting(t *testing.T, b *batcher) {
+// awaitIdle waits until b has no call under way.
+func awaitIdle(t *testing.T, b *batcher) {
 	t.Helper()
 	eventually(t, soon, "no slot is in use and no call waits", func() bool {
 		b.mu.Lock()
@@ -35,9 +35,9 @@ func resting(t *testing.T, b *batcher) {
 	})
 }
 
-// Batches follow one another on few connections, to a server that now and then does
-// not know a script or hangs up, while callers come, go and give up. Each call has its
-// own answer, or an error; none has that of another.
+// Batches follow one another on few connections. The server sometimes does not know a script, or closes
+// the connection. Callers come, leave and give up. Each call gets its own answer or an error, and
+// none gets the answer of another.
 func TestAnswersFindTheirCalls(t *testing.T) {
 	t.Parallel()
 	var asked, unknown, hungUp atomic.Int64
@@ -78,7 +78,7 @@ func TestAnswersFindTheirCalls(t *testing.T) {
 				cancel()
 				switch {
 				case errors.Is(ctx.Err(), context.DeadlineExceeded):
-					t.Errorf("call %d was forgotten: %v", want, err)
+					t.Errorf("call %d had no answer in time: %v", want, err)
 				case err == nil && c.reply.number() != want:
 					t.Errorf("a call for %d was answered %d", want, c.reply.number())
 				case err == nil:
@@ -92,23 +92,23 @@ func TestAnswersFindTheirCalls(t *testing.T) {
 		})
 	}
 	callers.Wait()
-	what := fmt.Sprintf("%d calls answered, %d failed, %d of unknown scripts; the server hung up %d times",
+	what := fmt.Sprintf("%d calls answered, %d failed, %d of unknown scripts; the server closed %d connections",
 		answered.Load(), failed.Load(), unknown.Load(), hungUp.Load())
 	if answered.Load() < 5000 || failed.Load() == 0 || unknown.Load() == 0 || hungUp.Load() == 0 {
 		t.Error(what)
 	}
 	t.Log(what)
-	resting(t, b)
+	awaitIdle(t, b)
 }
 
-// A connection that is lost ends each call of its batch with an error, and the next
-// batch has another connection.
+// A connection that is lost ends each call of its batch with an error. The next
+// batch uses another connection.
 func TestBatchLosesItsConnection(t *testing.T) {
 	t.Parallel()
 	var said atomic.Bool
 	for name, answer := range map[string]func(command []string) string{
 		"while the server is examined": func([]string) string { return "" },
-		"behind an unknown script": func(args []string) string {
+		"after an unknown script": func(args []string) string {
 			if args[0] == "info" || said.Swap(true) {
 				return ""
 			}
@@ -131,8 +131,8 @@ func TestBatchLosesItsConnection(t *testing.T) {
 	}
 }
 
-// A call whose context has ended is not sent, and not waited for: who releases a
-// thousand locks under one context makes a thousand of them.
+// A call whose context has ended is not sent, and nothing waits for it. A program that releases a
+// thousand locks under one such context makes a thousand of these calls.
 func TestEndedCallDoesNotQueue(t *testing.T) {
 	t.Parallel()
 	b := newBatcher(*lockOptions(&redis.Options{Addr: "127.0.0.1:0"}, 0), true)
@@ -144,11 +144,11 @@ func TestEndedCallDoesNotQueue(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if len(b.waiting) > 0 {
-		t.Error("it has waited")
+		t.Error("the call was queued")
 	}
 }
 
-// A call that finds no slot free ends with its context, and was not sent.
+// A call that finds no free slot ends with its context, and is not sent.
 func TestCallDoesNotOutliveItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &batcher{slots: batchSlots}
@@ -163,7 +163,7 @@ func TestCallDoesNotOutliveItsContext(t *testing.T) {
 	})
 }
 
-// Nor does one that a silent server has, which may yet do it.
+// A call that a silent server has received ends with its context too. It may still run.
 func TestCallAtASilentServer(t *testing.T) {
 	t.Parallel()
 	silent := make(chan struct{})
@@ -185,9 +185,9 @@ func TestCallAtASilentServer(t *testing.T) {
 	}
 }
 
-// Nobody waits for a round trip that is not its own, once there are as many connections as
-// slots: each of as many calls is at the server before one of those before it is answered. There
-// is one connection more each time that so many calls are under way.
+// With as many connections as slots, no call waits for the round trip of another: each of as many
+// calls reaches the server before an earlier one is answered. Each time that so many calls are under
+// way, one more connection is made.
 func TestCallersFarAway(t *testing.T) {
 	t.Parallel()
 	var arrived atomic.Int64
@@ -224,6 +224,6 @@ func TestCallersFarAway(t *testing.T) {
 		}
 		answered()
 		callers.Wait()
-		resting(t, b)
+		awaitIdle(t, b)
 	}
 }

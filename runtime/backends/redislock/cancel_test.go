@@ -18,10 +18,10 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// overrun is how long a call may go on after its context ended.
+// overrun is how long a call may last after its context has ended.
 const overrun = 100 * time.Millisecond
 
-// S23: nothing is sent, not even a connection is made.
+// S23: a call whose context has ended sends nothing and makes no connection.
 func TestContextDoneBeforeAcquire(t *testing.T) {
 	t.Parallel()
 	_, p := proxied(t)
@@ -39,8 +39,8 @@ func TestContextDoneBeforeAcquire(t *testing.T) {
 	}
 }
 
-// cancelAtRandom acquires keys n times and ends each context at a random
-// instant, by cancellation or deadline. What was acquired is released.
+// cancelAtRandom acquires a key n times and ends each context at a random
+// instant, by cancellation or by deadline. It releases what was acquired.
 func cancelAtRandom(t *testing.T, l *lock.Locker, n int, within time.Duration, keys func(i int) string) {
 	t.Helper()
 	const atOnce = 10
@@ -78,11 +78,11 @@ func cancelAtRandom(t *testing.T, l *lock.Locker, n int, within time.Duration, k
 		room <- struct{}{}
 	}
 	if longest > overrun+meter.Since(started) {
-		t.Errorf("a call went on for %v after its context ended", longest)
+		t.Errorf("a call lasted %v longer than its context", longest)
 	}
 }
 
-// orphans returns the keys below prefix that hold more than tokens and tombstones.
+// orphans returns the keys with prefix that are left, without tokens and tombstones.
 func orphans(t *testing.T, addr, prefix string) (left []string) {
 	t.Helper()
 	for _, key := range command(t, addr, "KEYS", "*"+prefix+"*").([]any) {
@@ -96,8 +96,8 @@ func orphans(t *testing.T, addr, prefix string) (left []string) {
 	return left
 }
 
-// noOrphans waits until nothing is left, and that for a while: what was under
-// way when its caller gave up may still arrive, and be undone then.
+// noOrphans waits until no key has been left for a while. A command whose caller gave up
+// may still arrive, and is undone after that.
 func noOrphans(t *testing.T, addr, prefix string) {
 	t.Helper()
 	var left []string
@@ -110,7 +110,7 @@ func noOrphans(t *testing.T, addr, prefix string) {
 		case <-tick.C:
 		case <-limit:
 			for _, key := range left {
-				t.Errorf("left behind: %s, for %v", key, pttl(t, addr, key))
+				t.Errorf("the key %s is left, for %v", key, pttl(t, addr, key))
 			}
 			return
 		}
@@ -120,7 +120,7 @@ func noOrphans(t *testing.T, addr, prefix string) {
 	}
 }
 
-// S24, S25: not parallel with other tests, because it measures.
+// S24, S25: the test is not parallel with others, because it measures time.
 func TestCancelAtRandomInstants(t *testing.T) {
 	server := testserver.StartRedis(t)
 	own := func(prefix string) func(int) string {
@@ -130,14 +130,14 @@ func TestCancelAtRandomInstants(t *testing.T) {
 		return func(int) string { return prefix + ":one" }
 	}
 	t.Run("healthy", func(t *testing.T) {
-		l := hastyLocker(t, server.Addr())
+		l := defaultLocker(t, server.Addr())
 		warm(t, l)
 		cancelAtRandom(t, l, 200, 2*time.Millisecond, own("healthy"))
 		cancelAtRandom(t, l, 200, 2*time.Millisecond, one("healthy"))
 		noOrphans(t, server.Addr(), "healthy")
 	})
 	t.Run("held elsewhere", func(t *testing.T) {
-		l, other := hastyLocker(t, server.Addr()), hastyLocker(t, server.Addr())
+		l, other := defaultLocker(t, server.Addr()), defaultLocker(t, server.Addr())
 		_, held := acquire(t, other, nil, "elsewhere:one")
 		cancelAtRandom(t, l, 200, 20*time.Millisecond, one("elsewhere"))
 		eventually(t, soon, "the queue is empty", func() bool { return places(t, server.Addr(), "elsewhere:one") == 0 })
@@ -146,7 +146,7 @@ func TestCancelAtRandomInstants(t *testing.T) {
 	})
 	t.Run("slow", func(t *testing.T) {
 		p := faultproxy.New(t, server.Addr())
-		l := hastyLocker(t, p.Addr())
+		l := defaultLocker(t, p.Addr())
 		warm(t, l)
 		p.Delay(faultproxy.Requests|faultproxy.Replies, 10*time.Millisecond)
 		cancelAtRandom(t, l, 200, 50*time.Millisecond, own("slow"))
@@ -155,21 +155,21 @@ func TestCancelAtRandomInstants(t *testing.T) {
 		noOrphans(t, server.Addr(), "slow")
 	})
 	t.Run("hung", func(t *testing.T) {
-		l := hastyLocker(t, server.Addr())
+		l := defaultLocker(t, server.Addr())
 		warm(t, l)
 		server.Stop()
 		cancelAtRandom(t, l, 200, 50*time.Millisecond, own("hung"))
-		unused := hastyLocker(t, server.Addr()) // has still to ask for the eviction policy
+		unused := defaultLocker(t, server.Addr()) // has not yet asked for the eviction policy
 		cancelAtRandom(t, unused, 20, 50*time.Millisecond, own("hung:unused"))
 		server.Cont()
 		noOrphans(t, server.Addr(), "hung")
-		_, held := acquire(t, hastyLocker(t, server.Addr()), try(), "hung:0")
+		_, held := acquire(t, defaultLocker(t, server.Addr()), try(), "hung:0")
 		mustRelease(t, held)
 	})
 	noChannels(t, server.Addr())
 }
 
-// The optional parts of a Backend keep the 100 ms too.
+// The other methods of a Backend end within 100 ms of their context too.
 func TestBackendCallsEndWithTheirContext(t *testing.T) {
 	server := testserver.StartRedis(t)
 	b := newTestBackend(t, server.Addr())
@@ -198,17 +198,17 @@ func TestBackendCallsEndWithTheirContext(t *testing.T) {
 		begin := time.Now()
 		err := call(ctx)
 		if took := time.Since(begin) - 30*time.Millisecond; took > overrun+meter.Since(begin) {
-			t.Errorf("%s went on for %v after its context ended", name, took)
+			t.Errorf("%s lasted %v longer than its context", name, took)
 		}
 		if err == nil {
-			t.Errorf("%s succeeded on a server that has stopped", name)
+			t.Errorf("%s succeeded, but the server has stopped", name)
 		}
 		cancel()
 	}
 	server.Cont()
 }
 
-// S26: the release does not care that the caller's context has ended.
+// S26: a release works also after the caller's context has ended.
 func TestReleaseUnderACancelledContext(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
@@ -221,17 +221,17 @@ func TestReleaseUnderACancelledContext(t *testing.T) {
 		cancel()
 		mustRelease(t, held)
 		if exists(t, addr, key) {
-			late++ // at a busy server: it goes on in the background after 100 ms
+			late++ // with a busy server: after 100 ms the release continues in the background
 		}
 	}
 	if late > releases/2 {
-		t.Errorf("%d of %d were not released", late, releases)
+		t.Errorf("%d of %d locks were not released", late, releases)
 	}
 }
 
 func TestReleaseUnderACancelledContextIsBounded(t *testing.T) {
 	server := testserver.StartRedis(t)
-	l := hastyLocker(t, server.Addr())
+	l := defaultLocker(t, server.Addr())
 	ctx, cancel := context.WithCancel(t.Context())
 	_, held := acquireUnder(t, ctx, l, nil, "held")
 	server.Stop()
@@ -239,7 +239,7 @@ func TestReleaseUnderACancelledContextIsBounded(t *testing.T) {
 	begin := time.Now()
 	mustRelease(t, held)
 	if took := time.Since(begin); took > 2*overrun+meter.Since(begin) {
-		t.Errorf("the release held its caller up for %v", took)
+		t.Errorf("the release took %v", took)
 	}
 	server.Cont()
 	noOrphans(t, server.Addr(), "held")
@@ -265,7 +265,7 @@ func TestWhoeverGivesUpLeavesTheQueue(t *testing.T) {
 	mustRelease(t, held)
 }
 
-// Dialing ends with the context too, also by a dialer that does not hear of it,
+// Dialing ends with the context too, also if the dialer does not obey the context,
 // as go-redis's own for TLS.
 func TestDialingEndsWithTheContext(t *testing.T) {
 	addr := testserver.Redis(t)
@@ -283,7 +283,7 @@ func TestDialingEndsWithTheContext(t *testing.T) {
 		_, _, err := l.Acquire(ctx, nil, newKey(t))
 		wantIs(t, err, context.Canceled, lock.ErrUnavailable)
 		if took := time.Since(begin) - 30*time.Millisecond; took > overrun+meter.Since(begin) {
-			t.Errorf("went on for %v after the context ended", took)
+			t.Errorf("the call lasted %v longer than its context", took)
 		}
 		cancel()
 	}
@@ -292,8 +292,8 @@ func TestDialingEndsWithTheContext(t *testing.T) {
 	mustRelease(t, held)
 }
 
-// A connection outlives the call that it was made for: where none has the time to make one, a
-// later one finds it.
+// A connection outlives the call that it was made for. If no call has the time to make a connection, a
+// later call finds it.
 func TestConnectionOutlivesItsCaller(t *testing.T) {
 	t.Parallel()
 	dials, free := make(chan struct{}, 100), make(chan struct{})
@@ -324,7 +324,7 @@ func TestConnectionOutlivesItsCaller(t *testing.T) {
 	}
 }
 
-// What was written of a call before its caller left is no part of the next.
+// If the caller leaves while its call is written, the written part does not become a part of the next command.
 func TestConnectionOfACallThatIsNotSent(t *testing.T) {
 	t.Parallel()
 	client := newClient(t, testserver.Redis(t), func(o *redis.Options) { o.WriteBufferSize = 64 })
@@ -332,10 +332,10 @@ func TestConnectionOfACallThatIsNotSent(t *testing.T) {
 		c := releaseCall(t, strings.Repeat("k", 1000), newID(), releaseArgs{})
 		c.state.Store(abandoned)
 		if err := client.Do(t.Context(), c.command(false)...).Err(); err == nil {
-			t.Error("it was sent")
+			t.Error("the call was sent")
 		}
 		if got, err := client.Echo(t.Context(), "word").Result(); got != "word" {
-			t.Errorf("the next: %q, %v", got, err)
+			t.Errorf("the next command was answered %q, %v", got, err)
 		}
 	}
 	if n := client.PoolStats().Misses; n != 1 {

@@ -19,12 +19,12 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// childAddr names the variable that makes this test binary a client process
-// of the Redis at its value.
+// childAddr is the name of the variable that turns this test binary into a client process. Its value
+// is the address of the Redis server.
 const childAddr = "REDISLOCK_CHILD"
 
-// peer is another process with a Locker of its own. It obeys one line at a
-// time, in order, and answers each by a line.
+// peer is another process with a Locker of its own. It reads one order per line, runs the orders one
+// after another, and answers each with one line.
 type peer struct {
 	t       testing.TB
 	cmd     *exec.Cmd
@@ -68,7 +68,7 @@ func startPeer(t testing.TB, addr string) *peer {
 	return p
 }
 
-// tell sends an order and does not wait for its answer.
+// tell sends an order and does not wait for the answer.
 func (p *peer) tell(format string, args ...any) {
 	p.t.Helper()
 	if _, err := fmt.Fprintf(p.in, format+"\n", args...); err != nil {
@@ -101,11 +101,11 @@ func (p *peer) must(format string, args ...any) []string {
 // kill ends the process as a crash would.
 func (p *peer) kill() { _ = p.cmd.Process.Kill() }
 
-// child is the whole life of a client process. It ends with its stdin.
+// child runs a client process until its stdin ends. It returns the exit code.
 func child() int {
 	addr := os.Getenv(childAddr)
 	l := lock.New(New(redis.NewClient(&redis.Options{Addr: addr})), nil)
-	c := &obedient{addr: addr, locker: l, held: map[string]*lock.Hold{}}
+	c := &childProcess{addr: addr, locker: l, held: map[string]*lock.Hold{}}
 	orders := bufio.NewScanner(os.Stdin)
 	for orders.Scan() {
 		answer, err := c.obey(strings.Fields(orders.Text()))
@@ -120,14 +120,14 @@ func child() int {
 	return 0
 }
 
-type obedient struct {
+type childProcess struct {
 	addr   string
 	locker *lock.Locker
 	held   map[string]*lock.Hold
 	term   chan int64
 }
 
-func (c *obedient) obey(order []string) (string, error) {
+func (c *childProcess) obey(order []string) (string, error) {
 	switch order[0] {
 	case "ready":
 		return "ok", nil
@@ -167,12 +167,12 @@ func (c *obedient) obey(order []string) (string, error) {
 	case "share": // key goroutines duration section
 		return c.share(order[1], number(order[2]), duration(order[3]), duration(order[4]))
 	}
-	return "", fmt.Errorf("what is %q?", order[0])
+	return "", fmt.Errorf("unknown order %q", order[0])
 }
 
-// lead leads for one term, until it is lost. It answers with the term's token; "led" then
-// answers when the process asked for the last time whether it leads, and was told yes.
-func (c *obedient) lead(key string, lease time.Duration) (string, error) {
+// lead leads for one term, until the term is lost, and answers with the term's token. The order "led"
+// then answers with the time of the last Check that said that the process leads.
+func (c *childProcess) lead(key string, lease time.Duration) (string, error) {
 	c.term = make(chan int64, 1)
 	ctx, cancel := context.WithCancel(context.Background())
 	begun, failed := make(chan uint64, 1), make(chan error, 1)
@@ -202,9 +202,9 @@ func (c *obedient) lead(key string, lease time.Duration) (string, error) {
 	}
 }
 
-// count raises a counter in Redis without an atomic command, under the lock
-// alone, and notes the fencing tokens.
-func (c *obedient) count(key string, goroutines, times int) error {
+// count increments a counter in Redis without an atomic command, protected only by the lock,
+// and appends the fencing tokens to a list.
+func (c *childProcess) count(key string, goroutines, times int) error {
 	errs := make(chan error, goroutines)
 	for range goroutines {
 		go func() {
@@ -226,7 +226,7 @@ func (c *obedient) count(key string, goroutines, times int) error {
 	return first
 }
 
-func (c *obedient) countOnce(ctx context.Context, key string) error {
+func (c *childProcess) countOnce(ctx context.Context, key string) error {
 	db, err := testserver.Dial(ctx, c.addr)
 	if err != nil {
 		return err
@@ -245,12 +245,12 @@ func (c *obedient) countOnce(ctx context.Context, key string) error {
 	return err
 }
 
-// share takes the lock again and again and answers how many leases the process
-// had, and how often each goroutine got the lock.
-func (c *obedient) share(key string, goroutines int, lasts, section time.Duration) (string, error) {
+// share takes the lock repeatedly. It answers with the number of leases that the process
+// had, and with how often each goroutine got the lock.
+func (c *childProcess) share(key string, goroutines int, lasts, section time.Duration) (string, error) {
 	end := time.Now().Add(lasts)
 	counts := make([]string, goroutines)
-	var leases, last uint64 // guarded by the lock; a lease's tokens follow one another
+	var leases, last uint64 // guarded by the lock; the tokens of one lease are consecutive
 	var all sync.WaitGroup
 	for i := range goroutines {
 		all.Go(func() {

@@ -16,8 +16,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// A caller whose context ends after a batch took its call is told that the call was not
-// sent, and undoes nothing: so it must not be sent, nor must it fail the others.
+// A caller whose context ends after a batch took its call gets errNotSent, and undoes nothing. So the
+// call must not be sent. The other calls of the batch must not fail.
 func TestCallWhoseCallerLeftIsNotSent(t *testing.T) {
 	t.Parallel()
 	for name, info := range map[string]string{"in one command": wholeServer, "in one pipeline": "redis_mode:cluster\r\n"} {
@@ -40,26 +40,28 @@ func TestCallWhoseCallerLeftIsNotSent(t *testing.T) {
 			if err := b.client.Ping(t.Context()).Err(); err != nil {
 				t.Fatal(err)
 			}
-			calls := []*call{releaseCall(t, "a", newID(), releaseArgs{}), releaseCall(t, "b", gone, releaseArgs{}), releaseCall(t, "c", newID(), releaseArgs{})}
+			calls := []*call{
+				releaseCall(t, "a", newID(), releaseArgs{}), releaseCall(t, "b", gone, releaseArgs{}), releaseCall(t, "c", newID(), releaseArgs{}),
+			}
 			for _, c := range calls {
 				c.done = make(chan struct{})
 			}
-			calls[1].state.Store(abandoned) // as do does, which returns errNotSent then
+			calls[1].state.Store(abandoned) // as b.do does before it returns errNotSent
 			b.round(t.Context(), slices.Clone(calls))
 			if sent.Load() {
-				t.Error("it was sent")
+				t.Error("the abandoned call was sent")
 			}
 			for _, i := range []int{0, 2} {
 				if err := calls[i].err; errors.Is(err, errNotSent) || errors.Is(err, errNoAnswer) {
-					t.Errorf("call %d failed for it: %v", i, err)
+					t.Errorf("call %d failed because of it: %v", i, err)
 				}
 			}
 		})
 	}
 }
 
-// After a restart the server knows no script, and it may refuse calls together for one of
-// their keys: each is sent by itself then, and by its source.
+// After a restart the server knows no script, and it may refuse a batch because of one of
+// the keys. Then each call is sent by itself, with the script's source.
 func TestUnknownScriptsAndADeniedKey(t *testing.T) {
 	t.Parallel()
 	b := batcherTo(t, false, func(args []string) string {
@@ -76,7 +78,9 @@ func TestUnknownScriptsAndADeniedKey(t *testing.T) {
 	if err := b.client.Ping(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	calls := []*call{acquireCallOf(t, &driver.Acquisition{Key: "a", ID: newID(), TTL: 1e9, Tokens: 1}), releaseCall(t, "b", newID(), releaseArgs{})}
+	calls := []*call{
+		acquireCallOf(t, &driver.Acquisition{Key: "a", ID: newID(), TTL: 1e9, Tokens: 1}), releaseCall(t, "b", newID(), releaseArgs{}),
+	}
 	for _, c := range calls {
 		c.done = make(chan struct{})
 	}
@@ -88,7 +92,7 @@ func TestUnknownScriptsAndADeniedKey(t *testing.T) {
 	}
 }
 
-// Where deadlines fall together, an acquire that says it was not sent has left no lock.
+// While many deadlines end at once, an acquire that reports that it was not sent has left no lock.
 func TestNotSentLeavesNoLock(t *testing.T) {
 	t.Parallel()
 	addr := testserver.StartRedis(t).Addr()
@@ -116,7 +120,7 @@ func TestNotSentLeavesNoLock(t *testing.T) {
 		callers.Wait()
 		cancel()
 	}
-	time.Sleep(200 * time.Millisecond) // what was under way arrives
+	time.Sleep(200 * time.Millisecond) // until the commands under way have arrived
 	if len(notSent) == 0 {
 		t.Fatal("all acquires were sent")
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// connections returns how many clients a private server has, but for the one
+// connections returns how many clients are connected to a private server, without the one
 // that asks.
 func connections(t *testing.T, addr string) int {
 	t.Helper()
@@ -34,7 +34,7 @@ func TestCloseClosesTheConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := New(client)
-	eventually(t, soon, "there is the caller's connection alone", func() bool { return connections(t, addr) == 1 })
+	eventually(t, soon, "only the caller's connection exists", func() bool { return connections(t, addr) == 1 })
 	one, two, other := lock.New(b, nil), lock.New(b, nil), newLocker(t, addr)
 	_, held := acquire(t, other, nil, "key")
 	waiting := start(t.Context(), one, nil, "key")
@@ -45,7 +45,7 @@ func TestCloseClosesTheConnections(t *testing.T) {
 	wantIs(t, receive(t, "an answer", waiting).err, lock.ErrClosed)
 	eventually(t, soon, "the queue is gone", func() bool { return places(t, addr, "key") == 0 })
 	mustRelease(t, held)
-	_, held = acquire(t, two, nil, "key") // the backend lives on for the other
+	_, held = acquire(t, two, nil, "key") // the Backend still works for the other Locker
 	mustRelease(t, held)
 	err := refused(t, one, nil, "key")
 	wantIs(t, err, lock.ErrClosed)
@@ -68,13 +68,13 @@ func TestCloseTakesAwayWhatIsHeld(t *testing.T) {
 	wantIs(t, l.Close(short), context.DeadlineExceeded)
 	wantIs(t, context.Cause(ctx), lock.ErrLost)
 	if exists(t, server.Addr(), "key") {
-		t.Error("not released")
+		t.Error("the lock was not released")
 	}
 	wantIs(t, finish(held), lock.ErrLost)
 	eventually(t, soon, "no connection is left", func() bool { return connections(t, server.Addr()) == 0 })
 }
 
-// Close is bounded when the server says nothing.
+// Close ends in time when the server is silent.
 func TestCloseWithAHungServer(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -92,14 +92,14 @@ func TestCloseWithAHungServer(t *testing.T) {
 		t.Errorf("Close took %v", took)
 	}
 	if err := receive(t, "an answer", waiting).err; !errors.Is(err, lock.ErrClosed) && !errors.Is(err, lock.ErrIndeterminate) {
-		t.Errorf("the waiter was told %v", err)
+		t.Errorf("the waiter's error is %v", err)
 	}
 	wantIs(t, finish(mine), lock.ErrLost)
 	server.Cont()
 	mustRelease(t, held)
 }
 
-// Close does not wait for a server that says nothing to the subscriber.
+// Close does not wait for a server that does not answer the subscriber.
 func TestCloseWhileTheSubscriberConnects(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -128,7 +128,7 @@ func TestCloseWhileTheSubscriberConnects(t *testing.T) {
 	}
 }
 
-// A Backend that was closed dials no more.
+// A Backend that was closed makes no more connections.
 func TestUseAfterClose(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -153,7 +153,7 @@ func TestUseAfterClose(t *testing.T) {
 	eventually(t, soon, "no connection is left", func() bool { return connections(t, server.Addr()) == 0 })
 }
 
-// What can't be used says so, in words and with the mend, by every call.
+// With a client that can't be used, every call returns an error that says so and names the remedy.
 func TestNewTakesWhatItCanCopy(t *testing.T) {
 	t.Parallel()
 	ring := redis.NewRing(&redis.RingOptions{})
@@ -179,7 +179,7 @@ func TestNewTakesWhatItCanCopy(t *testing.T) {
 	}
 }
 
-// wrapped is somebody's own client.
+// wrapped is a client of a type that the package does not know.
 type wrapped struct{ redis.UniversalClient }
 
 // hooked counts the commands that a hook sees.
@@ -204,7 +204,7 @@ func (h *hooked) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 	}
 }
 
-// The hooks of the caller's client see what the lock sends, and its own pool is not used.
+// The hooks of the caller's client see the commands of the lock. The caller's pool is not used.
 func TestHooksOfTheCaller(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
@@ -230,12 +230,12 @@ func TestOpen(t *testing.T) {
 	l, key := lockerOn(t, Open(&redis.UniversalOptions{Addrs: []string{addr}})), newKey(t)
 	_, held := acquire(t, l, nil, key)
 	if !exists(t, addr, key) {
-		t.Error("not there")
+		t.Error("the lock is not at the server")
 	}
 	mustRelease(t, held)
 }
 
-// The caller's client may forbid what a lock relies on.
+// The options of the caller's client may forbid what a lock needs.
 func TestOptionsOfTheCaller(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
@@ -263,7 +263,7 @@ func TestOptionsOfTheCaller(t *testing.T) {
 	}
 }
 
-// A Cluster of one node: enough to see that New copies a ClusterClient too.
+// A Cluster of one node is enough to see that New copies a ClusterClient too.
 func TestClusterClient(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t, "--cluster-enabled", "yes")
@@ -293,7 +293,7 @@ func TestClusterClient(t *testing.T) {
 	mustEnd(t, next)
 }
 
-// lateCall makes a call when the connections are being closed, as one that Close did not wait for.
+// lateCall makes a call while the connections are being closed, as a call that Close did not wait for.
 type lateCall struct {
 	redis.UniversalClient
 	call func()
@@ -304,8 +304,8 @@ func (c lateCall) Close() error {
 	return c.UniversalClient.Close()
 }
 
-// A call beside Close makes no connection that nobody would close.
-func TestCallBesideClose(t *testing.T) {
+// A call during Close makes no connection that stays open.
+func TestCallDuringClose(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	b := New(newClient(t, server.Addr()))

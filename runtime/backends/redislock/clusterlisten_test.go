@@ -13,11 +13,11 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// S44, S53, in a Cluster: releases are heard of whichever kind of channel they
-// are announced on, also after the slot or its master has changed places.
+// S44, S53, in a Cluster: waiters learn of releases on either kind of channel, also after
+// the slot or its master has moved.
 func TestClusterListens(t *testing.T) {
 	t.Parallel()
-	c := unhurriedCluster(t)
+	c := stableCluster(t)
 	t.Run("ToBothKindsOfChannel", func(t *testing.T) { testBothKinds(t, c) })
 	t.Run("OneConnection", func(t *testing.T) { testOneConnection(t, c) })
 	t.Run("S43SubscribersKilled", func(t *testing.T) { testClusterSubscribersKilled(t, c) })
@@ -25,29 +25,29 @@ func TestClusterListens(t *testing.T) {
 	t.Run("ShardedDenied", func(t *testing.T) { testShardedDenied(t, c) })
 }
 
-// clusteredJava is a holder as Redisson is one in a Cluster: it announces its
-// release by SPUBLISH, and by nothing else.
-type clusteredJava struct {
+// clusterRedisson holds a lock as Redisson does in a Cluster. It announces its release by
+// the command that the test names; Redisson itself uses SPUBLISH.
+type clusterRedisson struct {
 	t   testing.TB
 	c   *testserver.Cluster
 	key string
 }
 
-const javaOwner = "b983c153-7421-469a-addb-44fb92259a1b:1"
+const redissonOwner = "b983c153-7421-469a-addb-44fb92259a1b:1"
 
-func (r *clusteredJava) take(ttl time.Duration) {
+func (r *clusterRedisson) take(ttl time.Duration) {
 	r.t.Helper()
 	r.at().mustCommand("EVAL", "redis.call('HSET', KEYS[1], ARGV[1], 1) return redis.call('PEXPIRE', KEYS[1], ARGV[2])",
-		"1", r.key, javaOwner, fmt.Sprint(ttl.Milliseconds()))
+		"1", r.key, redissonOwner, fmt.Sprint(ttl.Milliseconds()))
 }
 
-func (r *clusteredJava) release(verb string) {
+func (r *clusterRedisson) release(verb string) {
 	r.t.Helper()
 	r.at().mustCommand("EVAL", "redis.call('DEL', KEYS[1]) return redis.call(ARGV[1], ARGV[2], '0')",
 		"1", r.key, verb, channelOf(r.key))
 }
 
-func (r *clusteredJava) at() commander { return commander{r.t, r.c.NodeFor(r.key)} }
+func (r *clusterRedisson) at() commander { return commander{r.t, r.c.NodeFor(r.key)} }
 
 type commander struct {
 	t    testing.TB
@@ -60,18 +60,20 @@ func (c commander) mustCommand(args ...string) any {
 }
 
 // woken checks that a waiter of b gets the lock soon after Redisson's release.
-func woken(t *testing.T, b *Backend, l *lock.Locker, java *clusteredJava, verb string, disturb func()) {
+func woken(t *testing.T, b *Backend, l *lock.Locker, redisson *clusterRedisson, verb string, disturb func()) {
 	t.Helper()
-	java.take(time.Minute)
-	waiter := start(t.Context(), l, nil, java.key)
-	queued(t, java.at().node.Addr(), java.key, 1)
-	awaitListeningToRedisson(t, b, java.key)
+	redisson.take(time.Minute)
+	waiter := start(t.Context(), l, nil, redisson.key)
+	queued(t, redisson.at().node.Addr(), redisson.key, 1)
+	awaitListeningToRedisson(t, b, redisson.key)
 	if verb == "SPUBLISH" {
-		eventually(t, soon, "it listens to the sharded channel", func() bool { return shardChannels(t, java.at().node, java.key) == 1 })
+		eventually(t, soon, "the sharded channel has a subscriber", func() bool {
+			return shardChannels(t, redisson.at().node, redisson.key) == 1
+		})
 	}
 	disturb()
-	java.release(verb)
-	begin := time.Now() // not before, since to find the node takes several commands
+	redisson.release(verb)
+	begin := time.Now() // not earlier, because finding the node takes several commands
 	next := receive(t, "the waiter", waiter)
 	if next.err != nil {
 		t.Fatal(next.err)
@@ -88,7 +90,7 @@ func testBothKinds(t *testing.T, c *testserver.Cluster) {
 	for _, keys := range keysAt(t, c, 2) {
 		for _, key := range keys {
 			for _, verb := range []string{"SPUBLISH", "PUBLISH", "SPUBLISH"} {
-				woken(t, b, l, &clusteredJava{t, c, key}, verb, func() {})
+				woken(t, b, l, &clusterRedisson{t, c, key}, verb, func() {})
 			}
 		}
 	}
@@ -100,17 +102,17 @@ func pubsubs(t testing.TB, node *testserver.Instance) int {
 	return strings.Count(command(t, node.Addr(), "CLIENT", "LIST", "TYPE", "pubsub").(string), "\n")
 }
 
-// shardChannels returns how many sharded channels of a test's keys a node has.
+// shardChannels returns how many sharded channels of key have subscribers at node.
 func shardChannels(t testing.TB, node *testserver.Instance, key string) int {
 	t.Helper()
 	return len(command(t, node.Addr(), "PUBSUB", "SHARDCHANNELS", channelOf(key)).([]any))
 }
 
-// Those that wait for each other need one connection in all, whichever masters have the locks.
+// All waiters of a process need one connection, whichever masters have the locks.
 func testOneConnection(t *testing.T, c *testserver.Cluster) {
 	masters := keysAt(t, c, 10)
 	for node := range masters {
-		eventually(t, soon, "nobody else listens", func() bool { return pubsubs(t, node) == 0 })
+		eventually(t, soon, "no other test has a subscription", func() bool { return pubsubs(t, node) == 0 })
 	}
 	holder, l := clusterLocker(t, c), lockerOn(t, clusterBackend(t, c))
 	var held []*lock.Hold
@@ -123,7 +125,7 @@ func testOneConnection(t *testing.T, c *testserver.Cluster) {
 			queued(t, node.Addr(), key, 1)
 		}
 	}
-	eventually(t, soon, "there is one connection", func() bool {
+	eventually(t, soon, "there is one connection for subscriptions", func() bool {
 		n := 0
 		for node := range masters {
 			n += pubsubs(t, node)
@@ -145,13 +147,13 @@ func testClusterSubscribersKilled(t *testing.T, c *testserver.Cluster) {
 	l := lockerOn(t, b)
 	masters := keysAt(t, c, 2)
 	for node, keys := range masters { // keys in different slots
-		other := &clusteredJava{t, c, keys[1]}
+		other := &clusterRedisson{t, c, keys[1]}
 		other.take(time.Minute)
 		waiter := start(t.Context(), l, nil, other.key)
 		awaitListeningToRedisson(t, b, other.key)
 		for range 3 {
-			java := &clusteredJava{t, c, keys[0]}
-			woken(t, b, l, java, "SPUBLISH", func() {
+			redisson := &clusterRedisson{t, c, keys[0]}
+			woken(t, b, l, redisson, "SPUBLISH", func() {
 				command(t, node.Addr(), "CLIENT", "KILL", "TYPE", "pubsub")
 				eventually(t, soon, "subscribed again", func() bool {
 					return shardChannels(t, node, keys[0]) == 1 && shardChannels(t, node, keys[1]) == 1
@@ -171,25 +173,25 @@ func testClusterSubscribersKilled(t *testing.T, c *testserver.Cluster) {
 	}
 }
 
-// Whoever waits hears of a release at the slot's new master.
+// A waiter learns of a release at the slot's new master.
 func testListensAfterMigration(t *testing.T, c *testserver.Cluster) {
 	b := clusterBackend(t, c)
 	l := lockerOn(t, b)
-	java := &clusteredJava{t, c, newKey(t)}
+	redisson := &clusterRedisson{t, c, newKey(t)}
 	for range 3 {
-		woken(t, b, l, java, "SPUBLISH", func() {
-			to := otherMaster(t, c, java.key)
-			c.MigrateSlot(t.Context(), java.key, to, true)
-			eventually(t, soon, "subscribed at the new master", func() bool { return shardChannels(t, to, java.key) == 1 })
+		woken(t, b, l, redisson, "SPUBLISH", func() {
+			to := otherMaster(t, c, redisson.key)
+			c.MigrateSlot(t.Context(), redisson.key, to, true)
+			eventually(t, soon, "subscribed at the new master", func() bool { return shardChannels(t, to, redisson.key) == 1 })
 		})
 	}
-	// One that learns it only from the refusal of its subscription.
-	c.MigrateSlot(t.Context(), java.key, otherMaster(t, c, java.key), true)
-	woken(t, b, l, java, "SPUBLISH", func() {})
+	// This time the process learns of the migration only when its subscription is refused.
+	c.MigrateSlot(t.Context(), redisson.key, otherMaster(t, c, redisson.key), true)
+	woken(t, b, l, redisson, "SPUBLISH", func() {})
 }
 
-// Where the sharded channel is denied, the plain one does, and nobody waits
-// for the other.
+// If the sharded channel is denied, the plain channel is used, and no call waits
+// for the sharded one.
 func testShardedDenied(t *testing.T, c *testserver.Cluster) {
 	for _, node := range c.Nodes() {
 		command(t, node.Addr(), "ACL", "SETUSER", "bob", "on", ">secret", "+@all", "-ssubscribe", "~*", "&*")
@@ -197,24 +199,24 @@ func testShardedDenied(t *testing.T, c *testserver.Cluster) {
 	b := clusterBackend(t, c, func(o *redis.ClusterOptions) { o.Username, o.Password = "bob", "secret" })
 	l := lockerOn(t, b)
 	warm(t, l)
-	least := time.Hour // of three: on a busy machine one may take long
+	least := time.Hour // the shortest of three, because one may take long on a busy machine
 	for range 3 {
 		begin := time.Now()
-		java := &clusteredJava{t, c, newKey(t)}
-		woken(t, b, l, java, "PUBLISH", func() {})
+		redisson := &clusterRedisson{t, c, newKey(t)}
+		woken(t, b, l, redisson, "PUBLISH", func() {})
 		least = min(least, time.Since(begin)-meter.Since(begin))
-		_, held := acquire(t, l, nil, java.key)
-		other := start(t.Context(), l, nil, java.key)
+		_, held := acquire(t, l, nil, redisson.key)
+		other := start(t.Context(), l, nil, redisson.key)
 		mustRelease(t, held)
 		mustEnd(t, receive(t, "the other", other))
 	}
 	if least > confirmLimit/2 {
-		t.Errorf("it took %v at least", least)
+		t.Errorf("the fastest of three took %v", least)
 	}
 }
 
-// A Cluster without sharded channels (Redis 6.2) is listened to on the plain
-// ones, and nobody waits for the others.
+// In a Cluster without sharded channels (Redis 6.2), processes subscribe to the plain
+// channels, and no call waits for the others.
 func TestClusterWithoutShardedChannels(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t, "--rename-command", "SSUBSCRIBE", "", "--rename-command", "SPUBLISH", "")
@@ -225,7 +227,7 @@ func TestClusterWithoutShardedChannels(t *testing.T) {
 	defer client.Close()
 	b := New(client)
 	l, other := lockerOn(t, b), lockerOn(t, New(client))
-	least := time.Hour // of three: on a busy machine one may take long
+	least := time.Hour // the shortest of three, because one may take long on a busy machine
 	for range 3 {
 		key := newKey(t)
 		_, held := acquire(t, other, nil, key)
@@ -245,6 +247,6 @@ func TestClusterWithoutShardedChannels(t *testing.T) {
 		mustEnd(t, next)
 	}
 	if least > confirmLimit/2 {
-		t.Errorf("subscribed after %v at least", least)
+		t.Errorf("the fastest of three subscriptions took %v", least)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// S40, MOVED: what a lock goes through does not see that its slot moves.
+// S40, MOVED: a lock can be renewed, waited for and released after its slot has moved.
 func testSlotMigrated(t *testing.T, c *testserver.Cluster) {
 	a, b := clusterLocker(t, c), clusterLocker(t, c)
 	key := newKey(t)
@@ -27,7 +27,7 @@ func testSlotMigrated(t *testing.T, c *testserver.Cluster) {
 	if !exists(t, to.Addr(), key) {
 		t.Fatal("the lock did not move")
 	}
-	awaitRenewal(t, held) // where it is now
+	awaitRenewal(t, held) // at the new master
 	wantIs(t, refused(t, b, try(), key), lock.ErrNotAcquired)
 	mustRelease(t, held)
 	next := receive(t, "the waiter", waiter)
@@ -40,7 +40,7 @@ func testSlotMigrated(t *testing.T, c *testserver.Cluster) {
 	mustEnd(t, next)
 }
 
-// S40, ASK and TRYAGAIN: the lock has moved and its token key has not.
+// S40, ASK and TRYAGAIN: the lock has moved, but its token key has not.
 func testHalfMigrated(t *testing.T, c *testserver.Cluster) {
 	a, b := clusterLocker(t, c), clusterLocker(t, c)
 	key := newKey(t)
@@ -57,7 +57,7 @@ func testHalfMigrated(t *testing.T, c *testserver.Cluster) {
 		t.Errorf("lost: %v", err)
 	}
 
-	// Who would wait for the lock, waits for the end of the move as well.
+	// A call for another lock of the slot, which may wait, waits for the end of the move.
 	other := start(t.Context(), b, nil, key+"{"+key+"}")
 	time.Sleep(time.Second)
 	select {
@@ -80,7 +80,7 @@ func testHalfMigrated(t *testing.T, c *testserver.Cluster) {
 	mustRelease(t, held)
 }
 
-// S40: locks of a slot that is on its way are listed as the others are.
+// S40: locks of a slot that is moving are listed like the others.
 func testHalfMigratedList(t *testing.T, c *testserver.Cluster) {
 	b, tag := clusterBackend(t, c), newKey(t)
 	l := lockerOn(t, b)
@@ -98,8 +98,8 @@ func testHalfMigratedList(t *testing.T, c *testserver.Cluster) {
 	c.MigrateSlot(t.Context(), moved, to, true)
 }
 
-// S40: leases of a slot that is on its way are renewed here or there, each
-// where it is.
+// S40: the leases of a slot that is moving are renewed, each at the master that has
+// its lock.
 func testHalfMigratedBatch(t *testing.T, c *testserver.Cluster) {
 	b := clusterBackend(t, c)
 	b.Attach()
@@ -141,8 +141,8 @@ func testHalfMigratedBatch(t *testing.T, c *testserver.Cluster) {
 	}
 }
 
-// parted calls f with a lock's slot on its way, and each part of its keys moved.
-func parted(t *testing.T, c *testserver.Cluster, f func(t *testing.T, key string, begin, finish func())) {
+// duringMigration calls f for a lock whose slot is moving, once for each set of keys that has already moved.
+func duringMigration(t *testing.T, c *testserver.Cluster, f func(t *testing.T, key string, begin, finish func())) {
 	k := func(key string) keys { k, _ := keysOf(key); return k }
 	for name, moves := range map[string]func(key string) []string{
 		"nothing":    func(string) []string { return nil },
@@ -156,10 +156,10 @@ func parted(t *testing.T, c *testserver.Cluster, f func(t *testing.T, key string
 			key := newKey(t)
 			from, to := c.NodeFor(key), otherMaster(t, c, key)
 			begin := func() {
-				c.MigrateSlot(t.Context(), key, to, false) // carries the lock, which it may as well carry back
+				c.MigrateSlot(t.Context(), key, to, false) // moves the lock too
 				if !slices.Contains(moves(key), key) {
-					// The old node does not take back what it lets go of; a slot that
-					// is not on its way any more does.
+					// While its slot is moving, the old node does not take a key back. When the
+					// slot is stable, it does.
 					slot := fmt.Sprint(slot(key))
 					self := func(n *testserver.Instance) string { return command(t, n.Addr(), "CLUSTER", "MYID").(string) }
 					command(t, from.Addr(), "CLUSTER", "SETSLOT", slot, "STABLE")
@@ -177,7 +177,7 @@ func parted(t *testing.T, c *testserver.Cluster, f func(t *testing.T, key string
 	}
 }
 
-// keysThere returns the keys of key's slot, wherever they are.
+// keysThere returns the keys of key's slot at all masters.
 func keysThere(t *testing.T, c *testserver.Cluster, key string) map[string]bool {
 	t.Helper()
 	found := map[string]bool{}
@@ -189,11 +189,11 @@ func keysThere(t *testing.T, c *testserver.Cluster, key string) map[string]bool 
 	return found
 }
 
-// S40, TRYAGAIN: whichever of a lock's keys have moved, it can be renewed and
-// released, at once.
-func testReleasedWhileParted(t *testing.T, c *testserver.Cluster) {
+// S40, TRYAGAIN: whichever of a lock's keys have moved, the lock can be renewed and
+// released at once.
+func testReleasedDuringMigration(t *testing.T, c *testserver.Cluster) {
 	a, b := clusterLocker(t, c), clusterLocker(t, c)
-	parted(t, c, func(t *testing.T, key string, begin, finish func()) {
+	duringMigration(t, c, func(t *testing.T, key string, begin, finish func()) {
 		ctx, held := acquire(t, a, ttl(3*time.Second), key)
 		first := token(t, ctx)
 		waiter := start(t.Context(), b, nil, key)
@@ -205,9 +205,9 @@ func testReleasedWhileParted(t *testing.T, c *testserver.Cluster) {
 		if took := time.Since(sent); took > 250*time.Millisecond+meter.Since(sent) {
 			t.Errorf("released after %v", took)
 		}
-		// Where all that it takes has moved, the lock is the waiter's by now.
+		// If all keys that the grant needs have moved, the waiter has the lock by now.
 		if keysThere(t, c, key)[key] && !strings.HasSuffix(t.Name(), "/all") {
-			t.Error("not released")
+			t.Error("the lock was not released")
 		}
 		finish()
 		next := receive(t, "the waiter", waiter)
@@ -221,13 +221,13 @@ func testReleasedWhileParted(t *testing.T, c *testserver.Cluster) {
 	})
 }
 
-// What is undone while its slot is on its way, is undone for good: an acquire
-// that arrives when all has moved takes nothing.
-func testUndoneWhileParted(t *testing.T, c *testserver.Cluster) {
+// What is undone while its slot is moving stays undone: an acquire that arrives
+// after the move takes nothing.
+func testUndoneDuringMigration(t *testing.T, c *testserver.Cluster) {
 	b := clusterBackend(t, c)
 	b.Attach()
 	t.Cleanup(func() { _ = b.Close() })
-	parted(t, c, func(t *testing.T, key string, begin, finish func()) {
+	duringMigration(t, c, func(t *testing.T, key string, begin, finish func()) {
 		a := &driver.Acquisition{Key: key, ID: newID(), TTL: time.Minute, Tokens: 1, Queue: true}
 		if _, err := b.Acquire(t.Context(), a); err != nil {
 			t.Fatal(err)
@@ -245,13 +245,13 @@ func testUndoneWhileParted(t *testing.T, c *testserver.Cluster) {
 			t.Errorf("undone after %v", took)
 		}
 		if keysThere(t, c, key)[key] {
-			t.Error("not undone")
+			t.Error("the acquisition was not undone")
 		}
 		finish()
 		addr := c.NodeFor(key).Addr()
 		command(t, addr, "ZREM", queue, "4711")
 		if _, err := b.Acquire(t.Context(), &late); err == nil {
-			t.Error("a late acquire took what was undone")
+			t.Error("a late acquire took the lock after the undo")
 		}
 	})
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// unhurried is after how many milliseconds a primary may be replaced: not because
-// the machine is busy, since a failover may lose locks (see the package comment).
-const unhurried = "60000"
+// longSilence is after how many milliseconds a silent primary is replaced. A busy machine must not
+// cause a failover, because a failover may lose locks (see the package comment).
+const longSilence = "60000"
 
 func TestConformanceStandalone(t *testing.T) {
 	addr := testserver.StartRedis(t).Addr()
@@ -28,7 +28,7 @@ func TestConformanceStandalone(t *testing.T) {
 
 func TestConformanceSentinel(t *testing.T) {
 	s := testserver.StartSentinel(t)
-	onAll(t, s.Addrs(), "SENTINEL", "SET", s.MasterName(), "down-after-milliseconds", unhurried)
+	onAll(t, s.Addrs(), "SENTINEL", "SET", s.MasterName(), "down-after-milliseconds", longSilence)
 	primary := func() []string { return []string{s.Primary(t.Context()).Addr()} }
 	h := conformance("redis sentinel", primary, func(n *backendtest.Network) redis.UniversalOptions {
 		return redis.UniversalOptions{Addrs: s.Addrs(), MasterName: s.MasterName(), Dialer: n.DialContext}
@@ -39,29 +39,29 @@ func TestConformanceSentinel(t *testing.T) {
 
 func TestConformanceCluster(t *testing.T) {
 	c := testserver.StartCluster(t)
-	onAll(t, c.Addrs(), "CONFIG", "SET", "cluster-node-timeout", unhurried)
+	onAll(t, c.Addrs(), "CONFIG", "SET", "cluster-node-timeout", longSilence)
 	backendtest.Run(t, conformance("redis cluster", c.Addrs,
 		func(n *backendtest.Network) redis.UniversalOptions {
 			return redis.UniversalOptions{Addrs: c.Addrs(), Dialer: n.DialContext}
 		}))
 }
 
-// hasty are the groups of behaviours that bound how long a call goes on after its context, and the one
-// that acquires which are sent again must not break.
-var hasty = []string{"Cancellation", "Close", "Exclusion", "Leaks", "Replies", "Waiting"}
+// defaultLimitGroups are the groups of checks that need the usual directLimit. They bound how long a call lasts
+// after its context has ended. Exclusion is one of them because acquires that are sent again must not break it.
+var defaultLimitGroups = []string{"Cancellation", "Close", "Exclusion", "Leaks", "Replies", "Waiting"}
 
-// conformance is the harness of servers, whose primaries are at addrs and whose
-// clients are made as options says.
+// conformance returns the harness for servers whose primaries are at addrs and whose
+// clients are made from options.
 func conformance(name string, addrs func() []string, options func(*backendtest.Network) redis.UniversalOptions) backendtest.Harness {
 	return backendtest.Harness{
 		Name: name,
 		Open: func(t testing.TB) driver.Backend {
 			o := options(nil)
 			b := Open(&o)
-			if slices.ContainsFunc(hasty, func(group string) bool { return strings.Contains(t.Name(), "/"+group+"/") }) {
+			if slices.ContainsFunc(defaultLimitGroups, func(group string) bool { return strings.Contains(t.Name(), "/"+group+"/") }) {
 				return b
 			}
-			return lenient(b)
+			return allowSlowAnswers(b)
 		},
 		OpenFaulty: func(t testing.TB) (driver.Backend, backendtest.Faults) {
 			n := backendtest.NewNetwork(t)
@@ -88,7 +88,7 @@ func conformance(name string, addrs func() []string, options func(*backendtest.N
 					switch name := key.(string); {
 					case strings.HasPrefix(name, "lockgen:token:"):
 					case strings.HasPrefix(name, "lockgen:undone:"):
-					case keepsNobody(t, addrs(), name):
+					case isUnusedRecord(t, addrs(), name):
 					default:
 						kept = append(kept, name)
 					}
@@ -104,8 +104,8 @@ func conformance(name string, addrs func() []string, options func(*backendtest.N
 	}
 }
 
-// keepsNobody reports whether a record says only that late attempts are to be refused.
-func keepsNobody(t testing.TB, addrs []string, key string) bool {
+// isUnusedRecord reports whether the record has no holder and no waiter, and only refuses late attempts.
+func isUnusedRecord(t testing.TB, addrs []string, key string) bool {
 	for _, reply := range onAll(t, addrs, "TYPE", key) {
 		if reply != "string" {
 			continue
@@ -118,8 +118,8 @@ func keepsNobody(t testing.TB, addrs []string, key string) bool {
 	return false
 }
 
-// onAll sends a command to each server, and returns what those say that do not
-// refer it to another.
+// onAll sends a command to each server, and returns the replies. It leaves out servers that
+// refer the command to another server.
 func onAll(t testing.TB, addrs []string, args ...string) (replies []any) {
 	t.Helper()
 	for _, addr := range addrs {

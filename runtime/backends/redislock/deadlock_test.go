@@ -9,8 +9,8 @@ import (
 	"github.com/lockgen/lockgen/internal/testserver"
 )
 
-// Processes that wait for each other in a ring: one of them is told so within a second, and
-// who the others are. The others go on.
+// If processes wait for each other in a ring, one of them gets an error within a second, which
+// names the others. The others continue.
 func TestProcessesThatWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
@@ -33,12 +33,12 @@ func TestProcessesThatWaitForEachOther(t *testing.T) {
 		}
 		victim := receive(t, "the victim's answer", answers)
 		if took := time.Since(began); took > time.Second+meter.Since(began) {
-			t.Errorf("a deadlock of %d processes was told after %v", n, took)
+			t.Errorf("a deadlock of %d processes was reported after %v", n, took)
 		}
 		told := `deadlock: calls wait for each other: this one, by hand of process \S+/\d+, holds \S+ and waits for \S+, ` +
 			`which by hand of process \S+/\d+ holds; that holds \S+ and waits for \S+,`
 		if !regexp.MustCompile(told).MatchString(victim) {
-			t.Errorf("the victim was told %q", victim)
+			t.Errorf("the victim's error is %q", victim)
 		}
 		for range n - 1 {
 			if answer := receive(t, "an answer", answers); answer != "ok" {

@@ -10,19 +10,19 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// The name of a primary leads to another by now, and the old one follows that: connections stay
-// where they are. What the new one says to a process reaches nobody there, so it gives the lock
-// to others; a replica that repeats it must not make the process a holder. After a while each
-// process listens at the new one.
+// The name of a primary leads to a new primary, and the old one has become a replica of it. Connections
+// stay where they are. What the new primary publishes to a process does not reach it at the old one, so the
+// new primary grants the lock to others. The replica may repeat a grant. Then the process must not become
+// a holder. After a while each process listens at the new primary.
 func TestSubscriptionAtADemotedServer(t *testing.T) {
 	t.Parallel()
 	primary, replica := replicaOf(t), replicaOf(t)
 	follow(t, replica, primary)
-	front := newSwitch(t, primary.Addr())
+	front := newRelay(t, primary.Addr())
 	key := newKey(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
-	var change sync.RWMutex // held while the primary changes: what it has not copied yet may be lost
+	var change sync.RWMutex // held while the primary changes, because writes that it has not copied may be lost
 	var inside holders
 	const processes = 3
 	for range processes {
@@ -34,7 +34,7 @@ func TestSubscriptionAtADemotedServer(t *testing.T) {
 				change.RLock()
 				err := l.Do(ctx, ttl(5*time.Second), key, func(ctx context.Context) error {
 					if inside.enter(ctx) {
-						t.Error("two are inside")
+						t.Error("two processes are inside")
 					}
 					defer inside.leave(ctx)
 					time.Sleep(5 * time.Millisecond)
@@ -57,7 +57,7 @@ func TestSubscriptionAtADemotedServer(t *testing.T) {
 			return len(channels) == processes
 		}
 	}
-	eventually(t, soon, "all wait", listenAt(primary.Addr()))
+	eventually(t, soon, "all processes have subscribed", listenAt(primary.Addr()))
 	change.Lock()
 	command(t, replica.Addr(), "REPLICAOF", "NO", "ONE")
 	follow(t, primary, replica)
@@ -66,13 +66,13 @@ func TestSubscriptionAtADemotedServer(t *testing.T) {
 	eventually(t, 2*soon, "all listen at the new primary", listenAt(replica.Addr()))
 }
 
-// holders are the contexts of those who are inside of one lock.
+// holders has the contexts of the calls that are inside the lock.
 type holders struct {
 	mu     sync.Mutex
 	inside map[context.Context]bool
 }
 
-// enter reports whether another is inside whose lock is held as well as this one's.
+// enter adds ctx. It reports whether ctx and another context inside both hold the lock.
 func (h *holders) enter(ctx context.Context) (twice bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/lockgen/lockgen/internal/testserver"
 )
 
-// A caller's cache is not asked about what other processes have written: a note may be old in
-// it.
+// Notes of other processes are not read from the caller's client-side cache, where they may be
+// out of date.
 func TestNotesAreNotCached(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -26,8 +26,8 @@ func TestNotesAreNotCached(t *testing.T) {
 	require.NotContains(t, command(t, server.Addr(), "INFO", "commandstats"), "client|tracking")
 }
 
-// A connection lives no longer than the caller's client allows, nor than until the server is
-// to be asked about itself again.
+// A connection lives no longer than the caller's client allows, and no longer than the time after
+// which the server must be examined again.
 func TestLifeOfAConnection(t *testing.T) {
 	t.Parallel()
 	for _, step := range []struct{ theirs, want time.Duration }{{0, examinedFor}, {time.Hour, examinedFor}, {time.Minute, time.Minute}} {

@@ -11,11 +11,11 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// wholeServer is what a server that has all keys says of itself.
+// wholeServer is the INFO of a server that has all keys.
 const wholeServer = "maxmemory:0\r\nmaxmemory_policy:noeviction\r\nredis_mode:standalone\r\nrun_id:5f9c\r\n"
 
-// servers are what the stub says of itself, and whether one command may be about
-// locks that have nothing in common there.
+// servers has the INFO of several kinds of servers. single says whether one command may have keys of
+// unrelated locks there.
 var servers = map[string]struct {
 	info   string
 	single bool
@@ -28,8 +28,8 @@ var servers = map[string]struct {
 	"a proxy that asks one of several": {answerOf("maxmemory:0\r\nmaxmemory_policy:noeviction\r\n"), false},
 }
 
-// Who is no server that has all keys is sent a command for each lock, to acquire, to
-// renew and to release: a proxy may look at the first key only.
+// A server that may not have all keys gets one command for each lock, to acquire, to
+// renew and to release it. A proxy may look only at the first key.
 func TestTogetherOnlyAtOneServer(t *testing.T) {
 	t.Parallel()
 	for name, c := range servers {
@@ -59,13 +59,13 @@ func TestTogetherOnlyAtOneServer(t *testing.T) {
 	}
 }
 
-// A proxy that says that it has all keys, and refuses those of several slots, is not
-// asked again on that connection; what it refused goes by itself.
+// A proxy that says that it has all keys, but refuses keys of several slots, gets no such
+// command on that connection any more. Each refused call is sent by itself.
 func TestTogetherRefused(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		refusal  string
-		together int64 // of 3
+		together int64 // of 3 batches
 	}{
 		{"-CROSSSLOT Keys in request don't hash to the same slot\r\n", 1},
 		{"-ERR 'EVALSHA' command keys must in same slot\r\n", 1},
@@ -99,7 +99,7 @@ func TestTogetherRefused(t *testing.T) {
 	}
 }
 
-// Leases are renewed by as few commands as locks are taken by.
+// Leases are renewed by as few commands as locks are acquired.
 func TestRenewalsTogetherOnlyAtOneServer(t *testing.T) {
 	t.Parallel()
 	servers := maps.Clone(servers)
@@ -137,7 +137,7 @@ func TestRenewalsTogetherOnlyAtOneServer(t *testing.T) {
 			want := []int64{3, 6}
 			switch {
 			case name == "a proxy that refuses":
-				want = []int64{4, 7} // the first time in vain, and then each by itself
+				want = []int64{4, 7} // the first command is refused, and then each lease has its own
 			case c.single:
 				want = []int64{1, 2}
 			}
@@ -157,22 +157,22 @@ func TestRenewalsTogetherOnlyAtOneServer(t *testing.T) {
 	}
 }
 
-// A proxy that hangs up on INFO is of no use, and the error says so.
+// A proxy that closes the connection on INFO can't be used, and the error says so.
 func TestHangsUpOnInfo(t *testing.T) {
 	t.Parallel()
-	for _, wary := range []bool{true, false} {
+	for _, examines := range []bool{true, false} {
 		addr := stub(t, func(args []string) string {
 			if args[0] == "info" {
 				return ""
 			}
 			return freed
 		})
-		b := New(newClient(t, addr), Options{AllowEviction: !wary})
+		b := New(newClient(t, addr), Options{AllowEviction: !examines})
 		t.Cleanup(func() { _ = b.Close() })
 		for range 3 {
 			_, err := b.Acquire(t.Context(), &driver.Acquisition{Key: "k", ID: newID(), TTL: time.Minute, Tokens: 1})
 			if err == nil || !strings.Contains(err.Error(), "INFO (a proxy") {
-				t.Errorf("wary %t: %v", wary, err)
+				t.Errorf("examines %t: %v", examines, err)
 			}
 		}
 	}

@@ -14,13 +14,13 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// newWaitingBackend returns a Backend that waits for strings.
+// newWaitingBackend returns a Backend with the option WaitForStrings.
 func newWaitingBackend(t testing.TB, addr string) *Backend {
-	return lenient(New(newClient(t, addr), Options{WaitForStrings: true}))
+	return allowSlowAnswers(New(newClient(t, addr), Options{WaitForStrings: true}))
 }
 
-// A string that expires is a holder: it is waited for until it is gone, by itself or
-// deleted, and whoever does not wait is told of it.
+// A string that expires counts as a holder. A call waits until the string has expired or was
+// deleted. The error of a call that does not wait names the string.
 func TestStringIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
@@ -32,7 +32,7 @@ func TestStringIsWaitedFor(t *testing.T) {
 		for _, policy := range []*lock.Policy{try(), {Wait: 250 * time.Millisecond}} {
 			err := refused(t, l, policy, key)
 			wantIsNot(t, err, lock.ErrConflict)
-			if policy.Wait > 0 { // it may end in the middle of an attempt, and not know by what it is held
+			if policy.Wait > 0 { // the wait may end during an attempt, before the call knows what holds the lock
 				wantGaveUp(t, err)
 				continue
 			}
@@ -45,20 +45,20 @@ func TestStringIsWaitedFor(t *testing.T) {
 		other := start(t.Context(), lockerOn(t, newWaitingBackend(t, addr)), nil, key)
 		select {
 		case got := <-waiting:
-			t.Fatalf("in beside the string: %v", got.err)
+			t.Fatalf("acquired while the string exists: %v", got.err)
 		case got := <-other:
-			t.Fatalf("in beside the string: %v", got.err)
+			t.Fatalf("acquired while the string exists: %v", got.err)
 		case <-time.After(4 * stringPoll):
 		}
 		if got := command(t, addr, "GET", key); got != "" {
-			t.Fatalf("while it is waited for, the string is %v", got)
+			t.Fatalf("while calls wait for it, the string has become %v", got)
 		}
 		gone := time.Now().Add(pttl(t, addr, key))
 		if deleted {
 			command(t, addr, "DEL", key)
 			gone = time.Now()
 		}
-		for range 2 { // both get it, one after the other
+		for range 2 { // both calls get the lock, one after the other
 			var next outcome
 			select {
 			case next = <-waiting:
@@ -72,15 +72,15 @@ func TestStringIsWaitedFor(t *testing.T) {
 				t.Fatal(next.err)
 			}
 			if late := next.at.Sub(gone); late > 200*time.Millisecond+meter.Since(gone) || late < -20*time.Millisecond {
-				t.Errorf("in %v after the string was gone", late)
+				t.Errorf("acquired %v after the string was gone", late)
 			}
 			mustEnd(t, next)
 		}
 	}
 }
 
-// Who has met a string, and finds a mutex when it looks what that is, meets a holder: the
-// string has gone meanwhile.
+// An acquire meets a string, and finds a mutex when it examines the value, because the string has
+// gone meanwhile. Then the mutex counts as a holder.
 func TestMutexAfterAString(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
@@ -100,7 +100,7 @@ func TestMutexAfterAString(t *testing.T) {
 	}
 }
 
-// What is no string, has no expiry or is a lock that is no mutex stays a conflict.
+// Another value than a string, a value without an expiry, and a lock of another kind stay a conflict.
 func TestWhatIsNoStringLockStaysAConflict(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
@@ -125,12 +125,12 @@ func TestWhatIsNoStringLockStaysAConflict(t *testing.T) {
 	mustRelease(t, held)
 }
 
-// Who has stood in line and finds a string then leaves nothing behind when it gives up,
-// although its release finds no hash.
-func TestGivingUpBesideAStringLeavesNothing(t *testing.T) {
+// An acquisition that was in the queue, and then finds a string at the key, leaves nothing behind when it
+// gives up, although its release finds no hash.
+func TestGivingUpAtAStringLeavesNothing(t *testing.T) {
 	t.Parallel()
 	addr, key := testserver.Redis(t), newKey(t)
-	b, a := newWaitingBackend(t, addr), wish(key, 1)
+	b, a := newWaitingBackend(t, addr), newAcquisition(key, 1)
 	l := lockerOn(t, b)
 	_, held := acquire(t, newLocker(t, addr), nil, key)
 	a.MayHaveRun = true
@@ -140,7 +140,7 @@ func TestGivingUpBesideAStringLeavesNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	waiting := start(ctx, l, nil, key)
 	queued(t, addr, key, 2)
-	command(t, addr, "SET", key, "theirs", "PX", "60000") // as if the lease had run out between
+	command(t, addr, "SET", key, "theirs", "PX", "60000") // as if the lease had ended in between
 	if err := b.Undo(t.Context(), a); err != nil {
 		t.Error(err)
 	}
@@ -152,12 +152,12 @@ func TestGivingUpBesideAStringLeavesNothing(t *testing.T) {
 	eventually(t, soon, "all have left the queue", func() bool { return places(t, addr, key) == 0 })
 	wantIs(t, finish(held), lock.ErrLost)
 	if got := command(t, addr, "GET", key); got != "theirs" {
-		t.Errorf("the string is %v now", got)
+		t.Errorf("the string has become %v", got)
 	}
-	if _, err := b.Acquire(t.Context(), wish(key, 1)); !isHeldError(err) {
+	if _, err := b.Acquire(t.Context(), newAcquisition(key, 1)); !isHeldError(err) {
 		t.Errorf("err = %v, want held", err)
 	}
-	one, free := wish(key, 1), wish(newKey(t), 1)
+	one, free := newAcquisition(key, 1), newAcquisition(newKey(t), 1)
 	one.Queue, free.Queue = false, false
 	leases, errs := b.AcquireAll(t.Context(), []*driver.Acquisition{one, free})
 	if !isHeldError(errs[0]) || errs[1] != nil {
@@ -166,8 +166,8 @@ func TestGivingUpBesideAStringLeavesNothing(t *testing.T) {
 	freeLease(t, leases[1])
 }
 
-// S39: what is at a key and is of another kind than was asked for is a conflict that says what
-// it looks like, and stays as it is.
+// S39: a value of another kind than was asked for is a conflict. The error says what the value
+// looks like, and the value stays as it is.
 func TestForeignKindIsNamed(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
@@ -176,7 +176,7 @@ func TestForeignKindIsNamed(t *testing.T) {
 	for _, at := range []struct {
 		is      string
 		command []string // KEY stands for the key
-		mutexes bool     // to those it is a holder, and no conflict
+		mutexes bool     // for a mutex it is a holder, and no conflict
 	}{
 		{"a string, as SETNX libraries write, is", []string{"SET", "KEY", "4f1c", "PX", "60000"}, false},
 		{"a string, as SETNX libraries write, which has no expiry, is", []string{"SET", "KEY", "precious"}, false},
@@ -211,7 +211,7 @@ func TestForeignKindIsNamed(t *testing.T) {
 			}
 		}
 		if after := command(t, addr, "DUMP", key); after != before {
-			t.Errorf("%v has become %q, %q before", at.command, after, before)
+			t.Errorf("%v has become %q, it was %q", at.command, after, before)
 		}
 		command(t, addr, "DEL", key)
 	}

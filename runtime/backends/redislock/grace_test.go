@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// connected returns the two ends of a connection: ours as untilClosed returns it.
+// connected returns the two ends of a connection. Our end comes from a dialer that untilClosed has wrapped.
 func connected(t *testing.T) (ours, theirs net.Conn) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -29,7 +29,7 @@ func connected(t *testing.T) (ours, theirs net.Conn) {
 	return conn, theirs
 }
 
-// A process that did not run until its deadline was over reads what had come in time.
+// A process that did not run until its deadline was over still reads an answer that came in time.
 func TestAnswerBeforeThePauseIsRead(t *testing.T) {
 	t.Parallel()
 	ours, theirs := connected(t)
@@ -45,7 +45,7 @@ func TestAnswerBeforeThePauseIsRead(t *testing.T) {
 	}
 }
 
-// Where nothing has come, the deadline is over a moment later.
+// Without an answer, the read fails a moment after the deadline.
 func TestNoAnswerIsADeadline(t *testing.T) {
 	t.Parallel()
 	ours, _ := connected(t)
@@ -61,7 +61,7 @@ func TestNoAnswerIsADeadline(t *testing.T) {
 	}
 }
 
-// trickle is a connection on which a byte comes a moment after each deadline.
+// trickle is a connection on which one byte arrives a moment after each deadline.
 type trickle struct {
 	net.Conn
 	late bool
@@ -76,11 +76,11 @@ func (c *trickle) Read(b []byte) (int, error) {
 	return copy(b, "x"), nil
 }
 
-// A server that answers byte by byte is not waited for beyond the last look.
-func TestLastLookIsTheLast(t *testing.T) {
+// A server that answers byte by byte is not waited for after the one read that follows the deadline.
+func TestOneReadAfterTheDeadline(t *testing.T) {
 	t.Parallel()
 	ours := withGrace(&trickle{})
-	for range 2 { // a deadline of its own for each answer
+	for range 2 { // each answer has a deadline of its own
 		if err := ours.SetReadDeadline(time.Now()); err != nil {
 			t.Fatal(err)
 		}

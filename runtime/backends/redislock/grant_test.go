@@ -12,15 +12,15 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// long is the lease of locks that are granted: renewed, it is told from a brief one.
+// long is the length of a whole lease in these tests. It differs clearly from that of a provisional lease.
 const long = 20 * time.Second
 
-func wish(key string, tokens uint64) *driver.Acquisition {
+func newAcquisition(key string, tokens uint64) *driver.Acquisition {
 	return &driver.Acquisition{Key: key, ID: newID(), TTL: long, Tokens: tokens, Queue: true}
 }
 
-// waits has b wait for a, which another holds, as a Locker does.
-func waits(t *testing.T, b *Backend, a *driver.Acquisition) driver.Subscription {
+// startWaiting makes b wait for a, whose lock another process holds, as a Locker does.
+func startWaiting(t *testing.T, b *Backend, a *driver.Acquisition) driver.Subscription {
 	t.Helper()
 	if _, err := b.Acquire(t.Context(), a); !isHeldError(err) {
 		t.Fatalf("err = %v", err)
@@ -32,13 +32,13 @@ func waits(t *testing.T, b *Backend, a *driver.Acquisition) driver.Subscription 
 	return s
 }
 
-// holding returns the lease of another, on key.
+// holding acquires key for another process.
 func holding(t *testing.T, addr, key string) (driver.Lease, uint64) {
 	t.Helper()
-	return grantOf(t, newTestBackend(t, addr), wish(key, 1))
+	return grantOf(t, newTestBackend(t, addr), newAcquisition(key, 1))
 }
 
-// claimOf returns what b was told that a was granted.
+// claimOf returns the lease that b knows was granted to a, or nil.
 func claimOf(t *testing.T, b *Backend, a *driver.Acquisition) *lease {
 	t.Helper()
 	k, err := keysOf(a.Key)
@@ -48,14 +48,14 @@ func claimOf(t *testing.T, b *Backend, a *driver.Acquisition) *lease {
 	return b.subscriber.waiter(a, false).claim(b, k, a)
 }
 
-// isOwner reports whether the server has the lock as a's.
+// isOwner reports whether a owns the lock at the server.
 func isOwner(t *testing.T, addr string, a *driver.Acquisition) bool {
 	t.Helper()
 	return hash(t, addr, a.Key)[a.ID] == "1"
 }
 
-// wasGranted reports whether the release that began then has given the lock to a: for grantLease,
-// which may be over on a busy machine.
+// wasGranted reports whether the release that began at begin has granted the lock to a. On a busy machine
+// the grant, which lasts for grantLease, may be over. Then the result is true.
 func wasGranted(t *testing.T, addr string, a *driver.Acquisition, begin time.Time) bool {
 	t.Helper()
 	return isOwner(t, addr, a) || time.Since(begin) >= grantLease
@@ -69,16 +69,16 @@ func freeLease(t *testing.T, l driver.Lease) {
 	}
 }
 
-// A release gives the lock to the next in line, who begins without a question.
+// A release grants the lock to the next in the queue, which begins without sending a command.
 func TestReleaseGrants(t *testing.T) {
 	t.Parallel()
 	server, p := proxied(t)
 	for _, tokens := range []uint64{1, 80001} {
 		key := newKey(t)
 		held, last := holding(t, server, key)
-		b, a := newTestBackend(t, p.Addr()), wish(key, tokens)
+		b, a := newTestBackend(t, p.Addr()), newAcquisition(key, tokens)
 		begin := time.Now()
-		s := waits(t, b, a)
+		s := startWaiting(t, b, a)
 		if n := places(t, server, key); n != 1 || !a.MayBeGranted {
 			t.Fatalf("%d in the queue, MayBeGranted %v", n, a.MayBeGranted)
 		}
@@ -86,14 +86,14 @@ func TestReleaseGrants(t *testing.T) {
 		freed := time.Now()
 		freeLease(t, held)
 		if !wasGranted(t, server, a, freed) || places(t, server, key) != 0 {
-			t.Fatal("the release left the lock, or a place")
+			t.Fatal("the release did not grant the lock, or left the place in the queue")
 		}
 		receive(t, "the notice", s.C())
 		l, first := grantOf(t, b, a)
 		if _, n := l.Tokens(); first <= last || n != tokens {
 			t.Errorf("tokens %d, %d of them, after %d", first, n, last)
 		}
-		inTime := time.Since(begin) < grantLease/2 // else the server was asked, as little was left
+		inTime := time.Since(begin) < grantLease/2 // otherwise little of the grant was left, and the server was asked
 		if term := l.(driver.ProvisionalLease).Term(); inTime && (term != grantLease || pttl(t, server, key) > grantLease) {
 			t.Errorf("a lease of %v, PTTL %v", term, pttl(t, server, key))
 		}
@@ -105,7 +105,7 @@ func TestReleaseGrants(t *testing.T) {
 		}
 		next := first + tokens - 1
 		freeLease(t, l)
-		l, first = grantOf(t, b, wish(key, 1))
+		l, first = grantOf(t, b, newAcquisition(key, 1))
 		if first <= next {
 			t.Errorf("token %d after %d", first, next)
 		}
@@ -113,23 +113,23 @@ func TestReleaseGrants(t *testing.T) {
 	}
 }
 
-// G3: the tokens of a grant rise also where the last ones run ahead of the clock, and for a
+// G3: the tokens of a grant rise, also if the last tokens are ahead of the clock, and for a
 // user who may not read them.
 func TestTokensOfGrantsRise(t *testing.T) {
 	t.Parallel()
 	for _, less := range [][]string{nil, {"-get"}} {
-		server, login := alice(t, append(documented(t), less...)...)
+		server, login := serverWithUser(t, append(documentedRights(t), less...)...)
 		addr, key := server.Addr(), "seckill:"+newKey(t)
-		held, _ := grantOf(t, newTestBackend(t, addr, login), wish(key, 1))
-		b, a := newTestBackend(t, addr, login), wish(key, 10)
+		held, _ := grantOf(t, newTestBackend(t, addr, login), newAcquisition(key, 1))
+		b, a := newTestBackend(t, addr, login), newAcquisition(key, 10)
 		begin := time.Now()
-		s := waits(t, b, a)
+		s := startWaiting(t, b, a)
 		const ahead = 8_500_000_000_000_000
 		command(t, addr, "SET", tokenOf(key), strconv.Itoa(ahead), "PX", "60000")
 		freeLease(t, held)
 		receive(t, "the notice", s.C())
 		l, first := grantOf(t, b, a)
-		inTime := time.Since(begin) < grantLease/2 // else the grant was over, perhaps, and another has later ones
+		inTime := time.Since(begin) < grantLease/2 // otherwise the grant may be over, and the next one has later tokens
 		if first <= ahead || first != ahead+1 && inTime {
 			t.Errorf("%v: first token %d", less, first)
 		}
@@ -140,14 +140,14 @@ func TestTokensOfGrantsRise(t *testing.T) {
 	}
 }
 
-// G2: the lease counts from the release, however late one hears of it.
+// G2: the lease counts from the release, however late the process learns of the grant.
 func TestDeadlineOfGrant(t *testing.T) {
 	t.Parallel()
 	server, p := proxied(t)
 	key := newKey(t)
 	held, _ := holding(t, server, key)
-	b, a := newTestBackend(t, p.Addr()), wish(key, 1)
-	s := waits(t, b, a)
+	b, a := newTestBackend(t, p.Addr()), newAcquisition(key, 1)
+	s := startWaiting(t, b, a)
 	const late = 100 * time.Millisecond
 	p.Delay(faultproxy.Replies, late)
 	begin := driver.Now()
@@ -160,25 +160,25 @@ func TestDeadlineOfGrant(t *testing.T) {
 	}
 	end := l.Deadline()
 	if l.Term() != grantLease || end.Left() > released.Add(grantLease).Left() {
-		t.Errorf("a lease of %v, which ends %v later than so long after the release", l.Term(), end.Left()-released.Add(grantLease).Left())
+		t.Errorf("a lease of %v, which ends %v after a grantLease from the release", l.Term(), end.Left()-released.Add(grantLease).Left())
 	}
-	// Nor much earlier: the offer's way to the server is all that is not known.
+	// It does not end much earlier either: only the time that the waiter's attempt took to the server is unknown.
 	if early := begin.Add(grantLease).Left() - end.Left(); early > 50*time.Millisecond+meter.Since(time.Now().Add(-time.Second)) {
-		t.Errorf("it ends %v too early", early)
+		t.Errorf("the lease ends %v too early", early)
 	}
 	p.Heal()
 	freeLease(t, l)
 }
 
-// Nobody begins with what is left of a grant that was long on its way: whoever hears
-// of it asks, and has the whole length.
+// No call begins with the rest of a grant that was long on its way. The process asks the server, and
+// gets a lease of the whole length.
 func TestGrantThatIsAlmostOver(t *testing.T) {
 	t.Parallel()
 	server, p := proxied(t)
 	key := newKey(t)
 	held, _ := holding(t, server, key)
-	b, a := newTestBackend(t, p.Addr()), wish(key, 1)
-	s := waits(t, b, a)
+	b, a := newTestBackend(t, p.Addr()), newAcquisition(key, 1)
+	s := startWaiting(t, b, a)
 	p.Delay(faultproxy.Replies, grantLease*17/20)
 	freeLease(t, held)
 	receive(t, "the notice", s.C())
@@ -186,7 +186,7 @@ func TestGrantThatIsAlmostOver(t *testing.T) {
 		t.Errorf("claimed with %v left", l.Deadline().Left())
 	}
 	if !a.MayBeGranted {
-		t.Error("given up now, it would not be undone")
+		t.Error("MayBeGranted is false: a caller that gives up would not undo the grant")
 	}
 	p.Heal()
 	l, _ := grantOf(t, b, a)
@@ -196,8 +196,8 @@ func TestGrantThatIsAlmostOver(t *testing.T) {
 	freeLease(t, l)
 }
 
-// S47, S59: one who has died gets nothing. One who hangs gets a brief lease, and the
-// others know when it is over.
+// S47, S59: a process that has died is granted nothing. A process that hangs is granted a short lease, and
+// the others know when it ends.
 func TestGrantToOneWhoIsGone(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t).Addr()
@@ -206,8 +206,8 @@ func TestGrantToOneWhoIsGone(t *testing.T) {
 		t.Run(fmt.Sprint("hung ", hung), func(t *testing.T) {
 			key := newKey(t)
 			held, _ := holding(t, server, key)
-			b, a := newTestBackend(t, p.Addr()), wish(key, 4_000_001) // of a second
-			waits(t, b, a)
+			b, a := newTestBackend(t, p.Addr()), newAcquisition(key, 4_000_001) // the tokens of a second
+			startWaiting(t, b, a)
 			waiting := start(t.Context(), newLocker(t, server), nil, key)
 			queued(t, server, key, 2)
 			subscribed(t, server, key, 2)
@@ -218,21 +218,21 @@ func TestGrantToOneWhoIsGone(t *testing.T) {
 				p.Refuse()
 				defer p.Accept()
 				p.Reset()
-				eventually(t, soon, "it is not heard of", func() bool {
+				eventually(t, soon, "the process has no subscription", func() bool {
 					return command(t, server, "PUBSUB", "NUMSUB", channelOfProcess(engine.Process(a.ID))).([]any)[1] == int64(0)
 				})
 			}
 			begin := time.Now()
 			freeLease(t, held)
 			if hung && !wasGranted(t, server, a, begin) || !hung && isOwner(t, server, a) {
-				t.Errorf("granted: %v", !hung)
+				t.Errorf("granted to the waiter: %v", !hung)
 			}
 			now := command(t, server, "TIME").([]any)
 			clock := uint64(number(now[0].(string))*1_000_000+number(now[1].(string))) * driver.TokensPerMicrosecond
 			if last := uint64(number(command(t, server, "GET", tokenOf(key)).(string))); last > clock && !hung {
-				t.Errorf("tokens that nobody has run %d ahead of the clock: whoever is next would use what a server without the key grants again", last-clock)
+				t.Errorf("unused tokens are %d ahead of the clock: a server that has lost the key would grant them again", last-clock)
 			}
-			// The next one has renewed what it was granted, perhaps.
+			// The next holder may have renewed its grant already.
 			if left := pttl(t, server, key); left > grantLease && hung {
 				t.Errorf("the lease lasts for %v", left)
 			}
@@ -241,27 +241,27 @@ func TestGrantToOneWhoIsGone(t *testing.T) {
 				t.Fatal(next.err)
 			}
 			if took := next.at.Sub(begin); took > pollBound+200*time.Millisecond+meter.Since(begin) {
-				t.Errorf("the next one came after %v", took)
+				t.Errorf("the next holder came after %v", took)
 			}
 			mustEnd(t, next)
 		})
 	}
 }
 
-// What was granted to one who gave up is undone, and nothing is granted to one who has; an
-// entry that another acquisition of the process made stays.
+// Undo frees what was granted to an acquisition that gave up, and nothing is granted to it later. The entry
+// of another acquisition of the process stays.
 func TestUndoOfAnEntry(t *testing.T) {
 	t.Parallel()
 	addr, key := testserver.Redis(t), newKey(t)
 	b := newTestBackend(t, addr)
 	for _, granted := range []bool{false, true} {
 		held, _ := holding(t, addr, key)
-		a := wish(key, 1)
+		a := newAcquisition(key, 1)
 		later := &driver.Acquisition{Key: key, ID: a.ID + "1", TTL: long, Tokens: 1, Queue: true}
-		waits(t, b, a)
+		startWaiting(t, b, a)
 		if granted {
 			freeLease(t, held)
-			if command(t, addr, "PEXPIRE", key, "60000") != int64(1) || !isOwner(t, addr, a) { // it was brief
+			if command(t, addr, "PEXPIRE", key, "60000") != int64(1) || !isOwner(t, addr, a) { // the grant is short
 				t.Error("not granted")
 			}
 		}
@@ -279,21 +279,21 @@ func TestUndoOfAnEntry(t *testing.T) {
 			freeLease(t, held)
 		}
 		if !wasGranted(t, addr, later, begin) || places(t, addr, key) != 0 {
-			t.Error("the next in line does not have it")
+			t.Error("the next in the queue does not have the lock")
 		}
 		l, _ := grantOf(t, b, later)
 		freeLease(t, l)
 	}
 }
 
-// Two Lockers of one Backend stand in line as two processes do.
+// Two Lockers of one Backend are in the queue like two processes.
 func TestTwoLockersOfOneBackend(t *testing.T) {
 	t.Parallel()
 	addr, key := testserver.Redis(t), newKey(t)
 	held, _ := holding(t, addr, key)
 	b := newTestBackend(t, addr)
-	one, two := wish(key, 1), &driver.Acquisition{Key: key, ID: "f" + newID()[1:], TTL: long, Tokens: 1, Queue: true}
-	first, second := waits(t, b, one), waits(t, b, two)
+	one, two := newAcquisition(key, 1), &driver.Acquisition{Key: key, ID: "f" + newID()[1:], TTL: long, Tokens: 1, Queue: true}
+	first, second := startWaiting(t, b, one), startWaiting(t, b, two)
 	freeLease(t, held)
 	receive(t, "the notice to the first", first.C())
 	l, _ := grantOf(t, b, one)
@@ -303,33 +303,33 @@ func TestTwoLockersOfOneBackend(t *testing.T) {
 	freeLease(t, l)
 }
 
-// A holder hears that another process waits: when the first does, and with the grant if
-// there are more in line.
+// A holder learns that another process waits: when the first one begins to wait, and with the
+// grant if more are in the queue.
 func TestHolderIsWanted(t *testing.T) {
 	t.Parallel()
 	addr, key := testserver.Redis(t), newKey(t)
 	before, _ := holding(t, addr, key)
-	b, a := newTestBackend(t, addr), wish(key, 10)
-	s := waits(t, b, a)
+	b, a := newTestBackend(t, addr), newAcquisition(key, 10)
+	s := startWaiting(t, b, a)
 	freeLease(t, before)
 	receive(t, "the notice", s.C())
 	held, _ := grantOf(t, b, a)
 	if held.(driver.WantedLease).Wanted() {
-		t.Error("wanted, and nobody waits")
+		t.Error("Wanted is true, but nobody waits")
 	}
-	if err := held.Renew(t.Context(), long); err != nil { // it was brief
+	if err := held.Renew(t.Context(), long); err != nil { // the grant is short
 		t.Error(err)
 	}
-	others := []*driver.Acquisition{wish(key, 1), wish(key, 1)}
+	others := []*driver.Acquisition{newAcquisition(key, 1), newAcquisition(key, 1)}
 	for i, other := range others {
-		waits(t, newTestBackend(t, addr), other)
+		startWaiting(t, newTestBackend(t, addr), other)
 		if i == 0 {
-			eventually(t, soon, "it is wanted", held.(driver.WantedLease).Wanted)
+			eventually(t, soon, "the holder learns that another process waits", held.(driver.WantedLease).Wanted)
 		}
 	}
-	again := wish(key, 10)
-	s = waits(t, b, again)
-	freeLease(t, held) // goes to the first of the others; a is the last in line
+	again := newAcquisition(key, 10)
+	s = startWaiting(t, b, again)
+	freeLease(t, held) // granted to the first of the others; again is the last in the queue
 	for _, other := range others {
 		if err := b.Undo(t.Context(), other); err != nil {
 			t.Error(err)
@@ -340,20 +340,20 @@ func TestHolderIsWanted(t *testing.T) {
 	freeLease(t, held)
 }
 
-// G9: whoever misses the notice of a grant finds the lock its own when it asks.
+// G9: a process that misses the notice of a grant finds that it has the lock when it asks.
 func TestLostNoticeOfAGrant(t *testing.T) {
 	t.Parallel()
 	addr, key := testserver.Redis(t), newKey(t)
 	held, last := holding(t, addr, key)
-	b, a := newTestBackend(t, addr), wish(key, 5)
-	waits(t, b, a)
+	b, a := newTestBackend(t, addr), newAcquisition(key, 5)
+	startWaiting(t, b, a)
 	begin := time.Now()
 	freeLease(t, held)
 	if !wasGranted(t, addr, a, begin) {
 		t.Fatal("not granted")
 	}
-	deaf := newTestBackend(t, addr)
-	l, first := grantOf(t, deaf, a)
+	other := newTestBackend(t, addr)
+	l, first := grantOf(t, other, a)
 	if first <= last {
 		t.Errorf("token %d after %d", first, last)
 	}
@@ -363,8 +363,7 @@ func TestLostNoticeOfAGrant(t *testing.T) {
 	freeLease(t, l)
 }
 
-// What a process remembers of who waits is gone when they are, and so is what it remembers
-// of its leases.
+// A process forgets its waiters when they have ended, and its leases too.
 func TestWaitersAreForgotten(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
@@ -372,8 +371,8 @@ func TestWaitersAreForgotten(t *testing.T) {
 	for _, granted := range []bool{true, false} {
 		key := newKey(t)
 		held, _ := holding(t, addr, key)
-		a := wish(key, 1)
-		s := waits(t, b, a)
+		a := newAcquisition(key, 1)
+		s := startWaiting(t, b, a)
 		if granted {
 			freeLease(t, held)
 			receive(t, "the notice", s.C())

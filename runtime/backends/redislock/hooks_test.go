@@ -16,7 +16,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// answering is a hook that answers in the server's place, as a mock does.
+// answering is a hook that answers in place of the server, as a mock does.
 type answering struct{}
 
 func (answering) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -34,7 +34,7 @@ func (answering) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 	return next
 }
 
-// What no server has been asked for, none has granted.
+// If no server was asked for a lock, the lock is not granted.
 func TestHookThatAnswersGrantsNothing(t *testing.T) {
 	t.Parallel()
 	client := newClient(t, stub(t, func([]string) string { return unknownCommand }))
@@ -46,7 +46,7 @@ func TestHookThatAnswersGrantsNothing(t *testing.T) {
 	}
 }
 
-// before does something before a script is sent.
+// before is a hook that calls do before the script is sent.
 type before struct {
 	redis.Hook
 	script *script
@@ -77,7 +77,7 @@ func (h before) see(cmd redis.Cmder) {
 	}
 }
 
-// wrapping says of each error which command it is of, as go-redis's README has hooks do.
+// wrapping is a hook that adds the command's name to each error, as an example in go-redis's README does.
 type wrapping struct{ redis.Hook }
 
 func (wrapping) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -105,7 +105,7 @@ func (wrapping) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	}
 }
 
-// What the server answers is understood whatever a hook has written around it.
+// The server's answers are recognized although a hook has wrapped them.
 func TestHookThatWrapsErrors(t *testing.T) {
 	t.Parallel()
 	addr := testserver.StartRedis(t).Addr()
@@ -113,7 +113,7 @@ func TestHookThatWrapsErrors(t *testing.T) {
 	client.AddHook(wrapping{})
 	b := New(client)
 	l := lockerOn(t, b)
-	warm(t, l) // the server knows no script yet
+	warm(t, l) // at first the server does not know the scripts
 	key := newKey(t)
 	_, held := acquire(t, l, ttl(3*time.Second), key)
 	command(t, addr, "SCRIPT", "FLUSH")
@@ -121,7 +121,7 @@ func TestHookThatWrapsErrors(t *testing.T) {
 	command(t, addr, "SCRIPT", "FLUSH")
 	mustRelease(t, held)
 	if exists(t, addr, key) {
-		t.Error("not released")
+		t.Error("the lock was not released")
 	}
 	command(t, addr, "SCRIPT", "FLUSH")
 	var as []*driver.Acquisition
@@ -139,7 +139,7 @@ func TestHookThatWrapsErrors(t *testing.T) {
 	wantIs(t, refused(t, l, try(), key), lock.ErrConflict)
 }
 
-// Nor does a hook keep a call from where a server sends it.
+// A hook that wraps errors does not keep a call from being sent again, or to another server.
 func TestHookThatWrapsRefusals(t *testing.T) {
 	t.Parallel()
 	answers := make(chan string, 4)
@@ -153,7 +153,7 @@ func TestHookThatWrapsRefusals(t *testing.T) {
 	mustRelease(t, held)
 }
 
-// resending is a hook that sends a command once more that had no answer.
+// resending is a hook that sends a command again if it had no answer.
 type resending struct{ wrapping }
 
 func (resending) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
@@ -167,7 +167,7 @@ func (resending) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// A release whose answer is lost is one, also if a hook sends it again.
+// A release whose answer is lost succeeds, also if a hook sends it again.
 func TestHookThatResends(t *testing.T) {
 	t.Parallel()
 	server, p := proxied(t)
@@ -181,6 +181,6 @@ func TestHookThatResends(t *testing.T) {
 	mustRelease(t, held)
 	receive(t, "the lost answer", lost)
 	if exists(t, server, key) {
-		t.Error("not released")
+		t.Error("the lock was not released")
 	}
 }

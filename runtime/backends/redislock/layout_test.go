@@ -16,7 +16,7 @@ import (
 
 var ownerID = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}:[0-9]+$`)
 
-// S94: the lease is what was asked for, and the layout is Redisson's.
+// S94: the lease has the length that was asked for, and the layout is Redisson's.
 func TestHeldLockIsOneFieldWithValueOne(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
@@ -26,7 +26,7 @@ func TestHeldLockIsOneFieldWithValueOne(t *testing.T) {
 		policy.Reentrant = true
 		begin := time.Now()
 		ctx, held := acquire(t, l, policy, key)
-		_, inner := acquireUnder(t, ctx, l, policy, key) // is counted here, not there
+		_, inner := acquireUnder(t, ctx, l, policy, key) // counted in the process, not at the server
 		fields := hash(t, addr, key)
 		if len(fields) != 1 {
 			t.Fatalf("fields %v, want one", fields)
@@ -70,12 +70,12 @@ func TestUncontendedIsTwoCommands(t *testing.T) {
 	got, rest := p.Counts(), p.Counts()
 	n := got["EVALSHA"]
 	delete(rest, "EVALSHA")
-	if time.Since(first) >= time.Second { // the Locker has registered itself, by a connection of its own
+	if time.Since(first) >= time.Second { // the Locker may have registered itself, on a connection of its own
 		for _, command := range []string{"HELLO", "CLIENT", "SET"} {
 			delete(rest, command)
 		}
 	}
-	alone := len(rest) == 0 || meter.Since(begin) >= failoverTimeout // else another connection was made for one that the machine was late with
+	alone := len(rest) == 0 || meter.Since(begin) >= failoverTimeout // a slow machine may have needed another connection
 	if n < 2*rounds || tooMany(n, 2*rounds, begin) || !alone {
 		t.Errorf("%d rounds sent %v, want %d EVALSHA and nothing else", rounds, got, 2*rounds)
 	}
@@ -104,7 +104,7 @@ func TestReentrySendsNothing(t *testing.T) {
 	mustRelease(t, held)
 }
 
-// S97: a release by another, late or repeated, does nothing.
+// S97: a late, a repeated and another client's release change nothing.
 func TestReleaseFreesOnlyItsOwnAcquisition(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
@@ -114,10 +114,10 @@ func TestReleaseFreesOnlyItsOwnAcquisition(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stranger := &lease{backend: b, keys: old.(*lease).keys, id: newID()}
-	wantIs(t, stranger.Release(t.Context(), 1<<60), lock.ErrLost)
+	listener := &lease{backend: b, keys: old.(*lease).keys, id: newID()}
+	wantIs(t, listener.Release(t.Context(), 1<<60), lock.ErrLost)
 	if got := hash(t, addr, key); got[mine.ID] != "1" {
-		t.Fatalf("after a stranger's release: %v", got)
+		t.Fatalf("after another client's release: %v", got)
 	}
 	command(t, addr, "PEXPIRE", key, "1")
 	eventually(t, soon, "the lease ends", func() bool { return !exists(t, addr, key) })
@@ -128,7 +128,7 @@ func TestReleaseFreesOnlyItsOwnAcquisition(t *testing.T) {
 		t.Fatal(err)
 	}
 	first, _ := lease.Tokens()
-	for range 2 { // after the expiry and the next grant, and again
+	for range 2 { // the first comes after the expiry and the next grant
 		wantIs(t, old.Release(t.Context(), 1<<60), lock.ErrLost)
 	}
 	wantIs(t, old.Renew(t.Context(), time.Hour), lock.ErrLost)
@@ -141,7 +141,7 @@ func TestReleaseFreesOnlyItsOwnAcquisition(t *testing.T) {
 	wantIs(t, lease.Release(t.Context(), first), lock.ErrLost)
 }
 
-// S39, S97: what is no lock is never taken, renewed or deleted.
+// S39, S97: a value that is no lock is never taken, renewed or deleted.
 func TestForeignTypeAtTheKeyIsAConflict(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
@@ -155,12 +155,12 @@ func TestForeignTypeAtTheKeyIsAConflict(t *testing.T) {
 	command(t, addr, "DEL", key)
 
 	ctx, held := acquire(t, l, ttl(600*time.Millisecond), key)
-	command(t, addr, "SET", key, "precious") // over a lock that is held
+	command(t, addr, "SET", key, "precious") // replaces a lock that is held
 	receive(t, "the loss", ctx.Done())
 	wantIs(t, context.Cause(ctx), lock.ErrLost)
 	wantIs(t, finish(held), lock.ErrLost)
 	if got := command(t, addr, "GET", key); got != "precious" {
-		t.Errorf("the foreign value is %v now", got)
+		t.Errorf("the foreign value has become %v", got)
 	}
 }
 
@@ -172,12 +172,12 @@ func TestReleaseOverAForeignTypeIsALoss(t *testing.T) {
 	command(t, addr, "SET", key, "precious")
 	wantIs(t, finish(held), lock.ErrLost)
 	if got := command(t, addr, "GET", key); got != "precious" {
-		t.Errorf("the foreign value is %v now", got)
+		t.Errorf("the foreign value has become %v", got)
 	}
 }
 
-// S93: keys that can't be a lock's are refused before anything is sent.
-func TestKeysThatAreRefused(t *testing.T) {
+// S93: invalid keys are refused before anything is sent.
+func TestInvalidKeys(t *testing.T) {
 	t.Parallel()
 	_, p := proxied(t)
 	l := newLocker(t, p.Addr())
@@ -192,11 +192,11 @@ func TestKeysThatAreRefused(t *testing.T) {
 		}
 	}
 	if n := p.Count("EVALSHA") + p.Count("EVAL"); n != 0 {
-		t.Errorf("sent %v for keys that are refused", p.Counts())
+		t.Errorf("sent %v for invalid keys", p.Counts())
 	}
 }
 
-func TestKeysThatAreTaken(t *testing.T) {
+func TestValidKeys(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
 	l, prefix := newLocker(t, addr), newKey(t)
@@ -206,7 +206,7 @@ func TestKeysThatAreTaken(t *testing.T) {
 	} {
 		_, held := acquire(t, l, nil, key)
 		if !exists(t, addr, key) {
-			t.Errorf("%q: no such key, byte for byte, while it is held", key)
+			t.Errorf("the lock %q is held, but Redis has no key of these bytes", key)
 		}
 		mustRelease(t, held)
 	}
@@ -224,13 +224,13 @@ func TestKeysShareASlot(t *testing.T) {
 		for _, key := range []string{k.lock, k.queue, k.token, k.undone(newID()), k.channel} {
 			want := command(t, addr, "CLUSTER", "KEYSLOT", name)
 			if got := command(t, addr, "CLUSTER", "KEYSLOT", key); got != want || int64(slot(key)) != got {
-				t.Errorf("slot of %q is %v by Redis and %d by us, of the lock %v", key, got, slot(key), want)
+				t.Errorf("the slot of %q is %v by Redis and %d by slot(), that of the lock is %v", key, got, slot(key), want)
 			}
 		}
 	}
 }
 
-// S94: no ttl makes a key without an expiry, or success without a key.
+// S94: no ttl makes a key without an expiry, or a success without a key.
 func TestLeaseLengths(t *testing.T) {
 	t.Parallel()
 	server, p := proxied(t)
@@ -242,7 +242,7 @@ func TestLeaseLengths(t *testing.T) {
 		wantIs(t, err, lock.ErrInvalid)
 	}
 	if n := p.Count("EVALSHA"); n != 0 {
-		t.Errorf("%d commands sent for impossible leases", n)
+		t.Errorf("%d commands were sent for invalid leases", n)
 	}
 	b := newTestBackend(t, server)
 	for _, bad := range []time.Duration{0, -1, 1, math.MaxInt64, math.MinInt64} {

@@ -14,23 +14,23 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// reign is one term of a leader in this process.
-type reign struct {
+// leaderTerm is a term of a leader in this process.
+type leaderTerm struct {
 	ctx   context.Context
 	token uint64
 	at    time.Time
 }
 
-// leads has l campaign for key. Each term comes out of the channel, and lasts until it is
+// leads makes l campaign for key. Each term is sent to the channel terms, and lasts until it is
 // lost or ctx ends.
-func leads(t *testing.T, ctx context.Context, l *lock.Locker, p *lock.Policy, key string) (terms chan reign, ended chan error) {
+func leads(t *testing.T, ctx context.Context, l *lock.Locker, p *lock.Policy, key string) (terms chan leaderTerm, ended chan error) {
 	t.Helper()
-	terms, ended = make(chan reign, 8), make(chan error, 1)
+	terms, ended = make(chan leaderTerm, 8), make(chan error, 1)
 	go func() {
 		ended <- l.Lead(ctx, p, key, func(term context.Context) error {
 			begun := time.Now()
 			n, _ := lock.Token(term)
-			terms <- reign{term, n, begun}
+			terms <- leaderTerm{term, n, begun}
 			<-term.Done()
 			return context.Cause(term)
 		})
@@ -38,8 +38,8 @@ func leads(t *testing.T, ctx context.Context, l *lock.Locker, p *lock.Policy, ke
 	return terms, ended
 }
 
-// S1: a leader whose process is stopped says no more that it leads once another does: also
-// when it goes on.
+// S1: once another leads, a leader whose process was stopped does not say any more that it leads,
+// also after it continues.
 func TestLeaderIsStopped(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -56,9 +56,9 @@ func TestLeaderIsStopped(t *testing.T) {
 	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	next := receive(t, "the one after a leader that is stopped", terms)
+	next := receive(t, "the leader after the one that was stopped", terms)
 	if took := next.at.Sub(begin); took > 2*time.Second+meter.Since(begin) {
-		t.Errorf("it took over after %v, where a lease lasts %v", took, lease)
+		t.Errorf("the next leader took over after %v, with a lease of %v", took, lease)
 	}
 	if next.token <= before {
 		t.Errorf("token %d after %d", next.token, before)
@@ -68,18 +68,18 @@ func TestLeaderIsStopped(t *testing.T) {
 	}
 	last, _ := strconv.ParseInt(p.must("led")[0], 10, 64)
 	if said := time.Unix(0, last); said.After(next.at) {
-		t.Errorf("the one that was stopped said %v after the next had begun that it leads", said.Sub(next.at))
+		t.Errorf("the leader that was stopped said that it leads, %v after the next term began", said.Sub(next.at))
 	}
 	if err := lock.Check(next.ctx); err != nil {
-		t.Errorf("the next: %v", err)
+		t.Errorf("the next leader: %v", err)
 	}
 	cancel()
 	wantIs(t, receive(t, "the end of the campaign", ended), context.Canceled)
 	nobodyInRecord(t, server.Addr(), "leader")
 }
 
-// S29: the server forgets everything: leader and candidates hear of it, one of them leads with a
-// larger token, and no candidacy of before stays.
+// S29: the server forgets everything. The leader and the candidates learn of it, one of them leads
+// with a larger token, and no old candidacy is left.
 func TestLeaderOfAnEmptiedServer(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -94,7 +94,7 @@ func TestLeaderOfAnEmptiedServer(t *testing.T) {
 	command(t, server.Addr(), "FLUSHALL")
 	receive(t, "the loss", old.ctx.Done())
 	wantIs(t, context.Cause(old.ctx), lock.ErrLost)
-	now, other := reign{}, first
+	now, other := leaderTerm{}, first
 	select {
 	case now = <-second:
 	case now = <-first:
@@ -105,7 +105,7 @@ func TestLeaderOfAnEmptiedServer(t *testing.T) {
 	if now.token <= old.token {
 		t.Errorf("token %d after %d", now.token, old.token)
 	}
-	time.Sleep(policy.TTL) // in which the other one would take over what is not renewed
+	time.Sleep(policy.TTL) // after this time the other one would take over a term that was not renewed
 	if err := lock.Check(now.ctx); err != nil || len(other) > 0 {
 		t.Errorf("the new leader: %v; %d others lead", err, len(other))
 	}
@@ -115,13 +115,13 @@ func TestLeaderOfAnEmptiedServer(t *testing.T) {
 	nobodyInRecord(t, server.Addr(), "leader")
 }
 
-// queuedInRecord waits until somebody waits at key.
+// queuedInRecord waits until a process waits in key's record.
 func queuedInRecord(t *testing.T, addr, key string) {
 	t.Helper()
 	eventually(t, soon, "a candidate waits", func() bool { return inRecord(t, addr, key, `"queue":`) })
 }
 
-// nobodyInRecord waits until nobody holds key nor waits at it.
+// nobodyInRecord waits until key's record has no holder and no waiter.
 func nobodyInRecord(t *testing.T, addr, key string) {
 	t.Helper()
 	eventually(t, soon, "nobody is left", func() bool { return !inRecord(t, addr, key, `"queue":`) && !inRecord(t, addr, key, `"in":`) })

@@ -31,7 +31,7 @@ func list(t *testing.T, b *Backend, pattern string) map[string]*driver.LockInfo 
 	return all
 }
 
-// Each kind of lock is listed with its holder and who waits; what is no lock is not.
+// Each kind of lock is listed with its holder and its waiters. A value that is no lock is not listed.
 func TestListsEachKind(t *testing.T) {
 	t.Parallel()
 	addr, prefix := testserver.Redis(t), newKey(t)+":["
@@ -82,8 +82,8 @@ func TestListsEachKind(t *testing.T) {
 	require.Nil(t, info)
 }
 
-// Who breaks a lock frees it of the holder that it names and of no other, and the next in
-// line gets it.
+// Break frees a lock of the holder that it names, and of no other. The next in the queue gets
+// the lock.
 func TestBreaksForTheNext(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
@@ -110,7 +110,7 @@ func TestBreaksForTheNext(t *testing.T) {
 	}
 }
 
-// A cluster's locks are those of all masters.
+// A Cluster's list has the locks of all masters.
 func testClusterList(t *testing.T, c *testserver.Cluster) {
 	opened := Open("redis://" + c.Addrs()[0] + "?cluster=true")
 	require.NoError(t, opened.Ping(t.Context()))
@@ -133,7 +133,7 @@ func testClusterList(t *testing.T, c *testserver.Cluster) {
 	require.Equal(t, keys, found)
 }
 
-// A process that holds a lock is registered once, and an owner ID leads to it until its
+// A process that holds a lock is registered once. The registration can be found by an owner's ID until the
 // Locker closes.
 func TestRegistersItsProcess(t *testing.T) {
 	t.Parallel()
@@ -168,21 +168,21 @@ func TestRegistersItsProcess(t *testing.T) {
 	require.Empty(t, text)
 }
 
-// Who is refused is told who holds the lock, however long it waited.
+// The error of a refused call names the holder, however long the call waited.
 func TestNamesTheHolder(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
 	holder, l, b := newLocker(t, addr), newLocker(t, addr), newTestBackend(t, addr)
-	warm(t, l) // the waits may be too short for a connection
+	warm(t, l) // the waits may be too short for making a connection
 	const wait = 250 * time.Millisecond
 	for name, p := range map[string]*lock.Policy{"mutex": {}, "fair": {Fair: true}} {
 		key := newKey(t) + name
 		_, held := acquire(t, holder, p, key)
 		info, err := b.Lock(t.Context(), key)
 		require.NoError(t, err)
-		short, hasty := *p, *p
-		short.Wait, hasty.Try = wait, true
-		for _, p := range []*lock.Policy{&short, &hasty} {
+		short, tries := *p, *p
+		short.Wait, tries.Try = wait, true
+		for _, p := range []*lock.Policy{&short, &tries} {
 			err := refused(t, l, p, key)
 			require.ErrorIs(t, err, lock.ErrNotAcquired)
 			require.ErrorContains(t, err, "held by "+info.Holders[0].ID+", whose lease lasts ")
@@ -196,7 +196,7 @@ func TestNamesTheHolder(t *testing.T) {
 	}
 }
 
-// What is wrong with a URL says what, and not the password.
+// The error for an invalid URL says what is wrong, and does not show the password.
 func TestOpensURLs(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
@@ -217,10 +217,10 @@ func TestOpensURLs(t *testing.T) {
 	}
 }
 
-// Who may not look at a lock is told so, and not that it is none, nor that there is none.
+// A user who may not look at a lock gets an error, which does not say that the key has no lock or no value.
 func TestListWithoutRights(t *testing.T) {
 	t.Parallel()
-	server, login := alice(t, append(documented(t), "+scan", "+hscan", "+getrange")...)
+	server, login := serverWithUser(t, append(documentedRights(t), "+scan", "+hscan", "+getrange")...)
 	l, mutex, fair := newLocker(t, server.Addr()), "seckill:mutex", "seckill:fair"
 	for key, p := range map[string]*lock.Policy{mutex: nil, fair: {Fair: true}} {
 		_, held := acquire(t, l, p, key)
@@ -246,7 +246,7 @@ func TestListWithoutRights(t *testing.T) {
 	}
 }
 
-// Nor is a lock none because the password is wrong.
+// With a wrong password the error does not say that the key has no lock either.
 func TestListWithAWrongPassword(t *testing.T) {
 	t.Parallel()
 	addr := testserver.StartRedis(t, "--requirepass", "secret").Addr()
@@ -256,7 +256,7 @@ func TestListWithAWrongPassword(t *testing.T) {
 	require.NotErrorIs(t, err, driver.ErrConflict)
 }
 
-// In a Cluster a lock's times are by the clock of the node that has it.
+// In a Cluster, the times of a lock are by the clock of the node that has it.
 func TestListsByTheClockOfTheNode(t *testing.T) {
 	t.Parallel()
 	const owner = "5e2c8a5e-2f4e-8b53-9d5c-1c1d9f9f0a11:31"

@@ -11,10 +11,10 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// Ping is nil where locks can be taken, and says why not elsewhere. It writes nothing.
+// Ping returns nil if locks can be acquired, and otherwise an error that says why not. It writes nothing.
 func TestPingSaysWhetherLocksCanBeTaken(t *testing.T) {
 	t.Parallel()
-	server, login := alice(t, documented(t)...)
+	server, login := serverWithUser(t, documentedRights(t)...)
 	addr, primary := server.Addr(), testserver.StartRedis(t)
 	l := newLocker(t, addr, login)
 	changes := infoField(t, addr, "persistence", "rdb_changes_since_last_save")
@@ -37,7 +37,7 @@ func TestPingSaysWhetherLocksCanBeTaken(t *testing.T) {
 		one := newLocker(t, addr, login)
 		for _, l := range []*lock.Locker{l, one} {
 			if c.says == "noeviction" && l != one {
-				continue // a connection that there was is asked after ten minutes
+				continue // an existing connection is examined again only after ten minutes
 			}
 			err := l.Ping(t.Context())
 			require.ErrorIs(t, err, lock.ErrUnavailable, c.says)
@@ -48,7 +48,7 @@ func TestPingSaysWhetherLocksCanBeTaken(t *testing.T) {
 	}
 }
 
-// A probe whose answer is lost is sent again, as any call.
+// A ping whose answer is lost is sent again, like any call.
 func TestPingIsSentAgain(t *testing.T) {
 	t.Parallel()
 	_, p := proxied(t)
@@ -62,10 +62,10 @@ func TestPingIsSentAgain(t *testing.T) {
 	p.Hole(faultproxy.Replies)
 	err := l.Ping(t.Context())
 	require.ErrorIs(t, err, lock.ErrUnavailable)
-	require.NotErrorIs(t, err, lock.ErrIndeterminate) // a probe takes nothing
+	require.NotErrorIs(t, err, lock.ErrIndeterminate) // a ping takes no lock
 }
 
-// No lock is at the key that Ping asks about.
+// The key that Ping uses can't be the key of a lock.
 func TestPingKeyIsNoLock(t *testing.T) {
 	t.Parallel()
 	_, err := keysOf(pingKey)

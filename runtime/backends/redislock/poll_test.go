@@ -8,18 +8,18 @@ import (
 	"github.com/lockgen/lockgen/internal/faultproxy"
 )
 
-// S48: who has no subscription tries about once a second, whether the server
-// refuses it or says nothing, and with jitter.
+// S48: a waiter without a subscription tries about once a second, with jitter, whether the server
+// refuses the subscription or does not answer.
 func TestPollsOnceASecondWithoutASubscription(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"denied", "silent"} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
-			rights := documented(t)
+			rights := documentedRights(t)
 			if how == "denied" {
 				rights = append(rights, "-subscribe")
 			}
-			server, login := alice(t, rights...)
+			server, login := serverWithUser(t, rights...)
 			p := faultproxy.New(t, server.Addr())
 			key := "seckill:lock"
 			one, two := newLocker(t, server.Addr(), login), newLocker(t, p.Addr(), login)
@@ -47,14 +47,14 @@ func TestPollsOnceASecondWithoutASubscription(t *testing.T) {
 	}
 }
 
-// silent has the server say nothing to the next subscriptions.
+// silent makes the server not answer the next subscriptions.
 func silent(p *faultproxy.Proxy) {
 	for range 20 {
 		p.Late(faultproxy.Command("subscribe"))
 	}
 }
 
-// A subscription that does not come to stand keeps nobody from trying when the
+// A subscription that is not confirmed keeps no call from trying again when the
 // holder's lease ends.
 func TestLeaseEndsBeforeTheSubscriptionStands(t *testing.T) {
 	t.Parallel()
@@ -62,12 +62,12 @@ func TestLeaseEndsBeforeTheSubscriptionStands(t *testing.T) {
 	l, key := newLocker(t, p.Addr()), newKey(t)
 	warm(t, l)
 	silent(p)
-	command(t, server, "HSET", key, javaOwner, "1")
+	command(t, server, "HSET", key, redissonOwner, "1")
 	command(t, server, "PEXPIRE", key, "300")
 	begin := time.Now()
 	_, held := acquire(t, l, nil, key)
 	if took := time.Since(begin); took > 500*time.Millisecond+meter.Since(begin) {
-		t.Errorf("in after %v", took)
+		t.Errorf("acquired after %v", took)
 	}
 	mustRelease(t, held)
 	p.Reset()

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// printed holds what go-redis would have printed to the process's stderr.
+// printed records what go-redis would have printed to the process's stderr.
 var printed = &lines{}
 
 func init() { redis.SetLogger(printed) }
@@ -27,18 +27,18 @@ func (l *lines) Printf(_ context.Context, format string, args ...any) {
 	l.all = append(l.all, fmt.Sprintf(format, args...))
 }
 
-// expected are how the lines begin that go-redis prints of a server that is away, by its
-// global logger alone.
+// expected has the beginnings of the lines that go-redis prints about a server that can't be reached.
+// It prints them only by its global logger.
 var expected = []string{
 	"sentinel: ", "Unexpected conn[",
 	"redis: connection pool: failed to dial", "redis: connection pool: failed to process new connection",
-	"push: pre-command drain failed, retiring conn: set tcp", // a connection that Close closes while it is used
-	"push: pre-command drain failed, retiring conn: EOF",     // one that a server that stops closes before its first call
+	"push: pre-command drain failed, retiring conn: set tcp", // Close closes a connection that is in use
+	"push: pre-command drain failed, retiring conn: EOF",     // a server that stops closes a connection before its first call
 }
 
-// verdict returns code, or 1 if go-redis printed something else: whoever locks is told
-// by an error, and owns the process's stderr.
-func (l *lines) verdict(code int) int {
+// exitCode returns code, or 1 if go-redis printed another line. Callers must get errors instead, because
+// stderr is theirs.
+func (l *lines) exitCode(code int) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, line := range l.all {

@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// callers notes whose goroutine sends a command.
+// callers counts the commands that are sent by their caller's goroutine, and by others.
 type callers struct{ own, others atomic.Int64 }
 
 func (h *callers) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -25,7 +25,7 @@ func (h *callers) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 func (h *callers) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if cmd.Name() != "evalsha" {
-			return next(ctx, cmd) // of a new connection
+			return next(ctx, cmd) // a command of a new connection's handshake
 		}
 		stack := make([]byte, 1<<16)
 		if strings.Contains(string(stack[:runtime.Stack(stack, false)]), "(*batcher).do(") {
@@ -37,8 +37,8 @@ func (h *callers) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// A call to a prompt server goes by its caller's own goroutine.
-func TestCallsOfTheirCallers(t *testing.T) {
+// A call to a prompt server is sent by its caller's goroutine.
+func TestDirectCalls(t *testing.T) {
 	t.Parallel()
 	var slow atomic.Bool
 	b := batcherTo(t, false, func([]string) string {
@@ -54,25 +54,25 @@ func TestCallsOfTheirCallers(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	send() // makes the connection, and asks the server about itself
-	resting(t, b)
+	send() // makes the connection, and examines the server
+	awaitIdle(t, b)
 	for _, step := range []struct{ prompt, slow bool }{{true, false}, {true, true}, {false, false}, {false, true}} {
 		b.prompt.Store(step.prompt)
 		slow.Store(step.slow)
 		own, others := by.own.Load(), by.others.Load()
 		send()
-		resting(t, b)
+		awaitIdle(t, b)
 		if own, others := by.own.Load()-own, by.others.Load()-others; own+others != 1 || (own == 1) != step.prompt {
 			t.Errorf("prompt = %v: %d calls by their callers, %d by others", step.prompt, own, others)
 		}
 		if step.slow && b.prompt.Load() {
-			t.Error("a slow server is taken for a prompt one")
+			t.Error("a slow server counts as prompt")
 		}
 	}
 }
 
-// A prompt server that falls silent keeps nobody for long: neither whose context ends, nor
-// who would ask again on another connection.
+// A prompt server that falls silent keeps nobody for long: neither a caller whose context ends, nor
+// one that waits and would ask again on another connection.
 func TestPromptServerFallsSilent(t *testing.T) {
 	t.Parallel()
 	const limit = 10 * directLimit // a timer for the caller is late on a busy machine
@@ -82,7 +82,7 @@ func TestPromptServerFallsSilent(t *testing.T) {
 			time.AfterFunc(10*time.Millisecond, cancel)
 			return ctx, cancel
 		},
-		"a patient caller": func(ctx context.Context) (context.Context, context.CancelFunc) { return ctx, func() {} },
+		"a caller who waits": func(ctx context.Context) (context.Context, context.CancelFunc) { return ctx, func() {} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -96,7 +96,7 @@ func TestPromptServerFallsSilent(t *testing.T) {
 			})
 			defer close(silence)
 			_ = b.do(t.Context(), releaseCall(t, "a", newID(), releaseArgs{}))
-			resting(t, b)
+			awaitIdle(t, b)
 			b.prompt.Store(true) // also on a machine that was busy
 			b.directLimit = limit
 			silent.Store(true)
@@ -108,17 +108,17 @@ func TestPromptServerFallsSilent(t *testing.T) {
 				t.Errorf("it took %v", took)
 			}
 			if late := meter.Since(begin) > limit/2; !errors.Is(err, errNoAnswer) || ctx.Err() != nil && !errors.Is(err, context.Canceled) && !late {
-				t.Errorf("err = %v", err) // a late timer ends the context behind the call
+				t.Errorf("err = %v", err) // a late timer ends the context after the call
 			}
 			if b.prompt.Load() {
-				t.Error("the server is still taken for prompt")
+				t.Error("the server still counts as prompt")
 			}
-			resting(t, b)
+			awaitIdle(t, b)
 		})
 	}
 }
 
-// A call that came while callers had all slots is sent when one of them has its answer.
+// A call that arrives while direct calls have all slots is sent when one of them has its answer.
 func TestSlotOfACallerIsPassedOn(t *testing.T) {
 	t.Parallel()
 	gate := make(chan struct{})
@@ -139,7 +139,7 @@ func TestSlotOfACallerIsPassedOn(t *testing.T) {
 	if err := send(); err != nil {
 		t.Fatal(err)
 	}
-	resting(t, b)
+	awaitIdle(t, b)
 	b.prompt.Store(true)
 	b.mu.Lock()
 	b.conns = batchSlots
@@ -171,11 +171,11 @@ func TestSlotOfACallerIsPassedOn(t *testing.T) {
 		t.Error(err)
 	}
 	all.Wait()
-	resting(t, b)
+	awaitIdle(t, b)
 }
 
-// A connection that was lost says nothing of how promptly the server answers: the next call
-// has the time that it takes to dial.
+// A lost connection does not show that the server answers promptly: the next call gets the time that a dial
+// takes.
 func TestLostConnectionIsNotPrompt(t *testing.T) {
 	t.Parallel()
 	var hangsUp atomic.Bool
@@ -186,13 +186,13 @@ func TestLostConnectionIsNotPrompt(t *testing.T) {
 		return freed
 	})
 	_ = b.do(t.Context(), releaseCall(t, "a", newID(), releaseArgs{}))
-	resting(t, b)
+	awaitIdle(t, b)
 	b.prompt.Store(true) // also on a machine that was busy
 	hangsUp.Store(true)
 	if err := b.do(t.Context(), releaseCall(t, "a", newID(), releaseArgs{})); !errors.Is(err, errNoAnswer) {
 		t.Errorf("err = %v", err)
 	}
 	if b.prompt.Load() {
-		t.Error("the server is taken for prompt")
+		t.Error("the server counts as prompt")
 	}
 }

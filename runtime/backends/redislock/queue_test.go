@@ -14,8 +14,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// S60: a waiter whose place was taken away, as that of one that has not been heard
-// of for long, takes another and still gets the lock.
+// S60: a waiter whose place was removed, as that of a waiter that has not asked for a long time,
+// takes another place and still gets the lock.
 func TestExpelledWaiterComesBack(t *testing.T) {
 	t.Parallel()
 	addr, key := testserver.Redis(t), newKey(t)
@@ -31,13 +31,13 @@ func TestExpelledWaiterComesBack(t *testing.T) {
 		t.Fatal(next.err)
 	}
 	if took := next.at.Sub(released); took > grantLease+meter.Since(released) {
-		t.Errorf("it came after %v", took)
+		t.Errorf("the next holder came after %v", took)
 	}
 	mustEnd(t, next)
 }
 
-// S61: each of a hundred short waits lasts as long as it was meant to, and none
-// leaves a place behind that the next ones would have to wait for.
+// S61: each of a hundred short waits lasts as long as it should, and none leaves a place behind
+// for which the next ones would have to wait.
 func TestShortWaitsDoNotAddUp(t *testing.T) {
 	t.Parallel()
 	const wait = 10 * time.Millisecond
@@ -51,7 +51,7 @@ func TestShortWaitsDoNotAddUp(t *testing.T) {
 		switch {
 		case errors.Is(err, lock.ErrNotAcquired):
 		case errors.Is(err, lock.ErrUnavailable), errors.Is(err, lock.ErrIndeterminate):
-			if meter.Since(begin) < wait { // else the machine was busy, and the wait ended first
+			if meter.Since(begin) < wait { // otherwise the machine was busy, and the wait ended first
 				unanswered++
 			}
 		default:
@@ -62,7 +62,7 @@ func TestShortWaitsDoNotAddUp(t *testing.T) {
 		}
 	}
 	if unanswered > 20 {
-		t.Errorf("%d of 100 waits ended without an answer of the server", unanswered)
+		t.Errorf("%d of 100 waits ended without an answer from the server", unanswered)
 	}
 	eventually(t, soon, "all have left the queue", func() bool { return places(t, addr, key) == 0 })
 	mustRelease(t, held)
@@ -70,8 +70,8 @@ func TestShortWaitsDoNotAddUp(t *testing.T) {
 	mustRelease(t, held)
 }
 
-// S9: a server whose clock went back by two hours keeps a lock for so much longer,
-// unless its holder releases it. One that has died is the operator's to free.
+// S9: a server whose clock was set back by two hours keeps a lock two hours longer, unless the
+// holder releases it. An operator must free the lock of a holder that has died.
 func TestServerClockGoesBack(t *testing.T) {
 	t.Parallel()
 	addr, key := testserver.Redis(t), newKey(t)
@@ -95,8 +95,8 @@ func TestServerClockGoesBack(t *testing.T) {
 	wantIs(t, finish(held), lock.ErrLost)
 }
 
-// S10: scores of the queue, tokens and deadlines are of the server's clock. What a
-// client sends is lengths and ids.
+// S10: the queue's scores, the tokens and the deadlines are of the server's clock. The client
+// sends only lengths of time and IDs.
 func TestNoTimeOfTheClientIsSent(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -123,19 +123,19 @@ func TestNoTimeOfTheClientIsSent(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	if !taken {
-		t.Fatal("nothing was asked for")
+		t.Fatal("no acquire was granted")
 	}
 	for _, args := range sent {
 		for _, arg := range args[1:] {
 			if n, err := strconv.ParseInt(arg, 10, 64); err == nil && n > int64(time.Hour/time.Millisecond) {
-				t.Errorf("%v holds %d, which is no length of time", args, n)
+				t.Errorf("%v has %d, which is no length of time", args, n)
 			}
 		}
 	}
 }
 
-// G6: an attempt that had no answer, and arrives when its lease is over and another has the
-// lock, stands in the queue. The release of the lease takes it out. The model in spec/ found this.
+// G6: an attempt without an answer arrives after its lease is over, while another process has the lock, and
+// enters the queue. The release of the lease removes it from the queue. The model in spec/ found this case.
 func TestReleaseTakesALateAttemptOutOfTheQueue(t *testing.T) {
 	t.Parallel()
 	addr, key := testserver.Redis(t), newKey(t)
@@ -143,7 +143,7 @@ func TestReleaseTakesALateAttemptOutOfTheQueue(t *testing.T) {
 	a := &driver.Acquisition{Key: key, ID: newID(), TTL: 30 * time.Second, Tokens: 1, Queue: true, MayHaveRun: true}
 	late := *a
 	lost, last := grantOf(t, b, a)
-	command(t, addr, "DEL", key) // as its expiry does
+	command(t, addr, "DEL", key) // as its expiry would
 	next, token := grantOf(t, b, &driver.Acquisition{Key: key, ID: newID(), TTL: 30 * time.Second, Tokens: 1})
 	if _, err := b.Acquire(t.Context(), &late); !isHeldError(err) || places(t, addr, key) != 1 {
 		t.Fatalf("the late attempt: %v; %d in the queue", err, places(t, addr, key))
@@ -159,13 +159,13 @@ func TestReleaseTakesALateAttemptOutOfTheQueue(t *testing.T) {
 	}
 }
 
-// A grant that one hears of after the server has said that another has the lock is over.
+// A grant is over if the process learns of it after the server has said that another process has the lock.
 func TestGrantThatIsOver(t *testing.T) {
 	t.Parallel()
 	addr, key := testserver.Redis(t), newKey(t)
 	held, _ := holding(t, addr, key)
-	b, a := newTestBackend(t, addr), wish(key, 1)
-	s := waits(t, b, a)
+	b, a := newTestBackend(t, addr), newAcquisition(key, 1)
+	s := startWaiting(t, b, a)
 	now := command(t, addr, "TIME").([]any)
 	if _, err := b.Acquire(t.Context(), a); !isHeldError(err) {
 		t.Fatalf("err = %v", err)

@@ -13,10 +13,10 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
-// G11: acquires that have no answer keep no lease from its renewal, whatever the kind of lock.
+// G11: acquires that have no answer do not delay the renewal of a lease, whatever the kind of lock.
 func TestRenewalsPassAcquires(t *testing.T) {
 	t.Parallel()
-	const slots = 2 // one more than were in use when a batch was done
+	const slots = 2 // one more than were in use when a batch ended
 	value, hung, open := "", make(chan struct{}, slots), make(chan struct{})
 	var mu sync.Mutex
 	addr := stub(t, func(args []string) string {
@@ -63,9 +63,9 @@ func TestRenewalsPassAcquires(t *testing.T) {
 	}
 }
 
-// Whoever only tries is refused within a moment while a server's place is being taken, whatever
-// the kind of lock.
-func TestTriesDoNotBearAnOutage(t *testing.T) {
+// A call with Try is refused within a moment while another server takes over, whatever the kind
+// of lock.
+func TestTriesDoNotWaitForAFailover(t *testing.T) {
 	t.Parallel()
 	refuse := always("-LOADING Redis is loading the dataset in memory\r\n")
 	b := newTestBackend(t, stub(t, scripted(refuse, refuse, refuse)))

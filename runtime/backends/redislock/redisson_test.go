@@ -11,20 +11,20 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// redisson does to the server what Redisson's RLock does.
-type redisson struct {
+// redissonLock runs the commands at the server that Redisson's RLock runs.
+type redissonLock struct {
 	t      *testing.T
 	client *redis.Client
 	key    string
 	owner  string
 }
 
-func newRedisson(t *testing.T, addr, key string) *redisson {
-	return &redisson{t, newClient(t, addr), key, "285475da-9152-4c83-822a-67ee2f116a79:52"}
+func newRedisson(t *testing.T, addr, key string) *redissonLock {
+	return &redissonLock{t, newClient(t, addr), key, "285475da-9152-4c83-822a-67ee2f116a79:52"}
 }
 
-// lock returns false if the lock is another's.
-func (r *redisson) lock(lease time.Duration) bool {
+// lock returns false if another client holds the lock.
+func (r *redissonLock) lock(lease time.Duration) bool {
 	r.t.Helper()
 	left, err := r.client.Eval(r.t.Context(), `
 		if redis.call('exists', KEYS[1]) == 0 or redis.call('hexists', KEYS[1], ARGV[2]) == 1 then
@@ -46,8 +46,8 @@ func (r *redisson) lock(lease time.Duration) bool {
 	return false
 }
 
-// unlock returns false if a count is left.
-func (r *redisson) unlock() bool {
+// unlock returns false if the count is still above 0.
+func (r *redissonLock) unlock() bool {
 	r.t.Helper()
 	freed, err := r.client.Eval(r.t.Context(), `
 		if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
@@ -70,9 +70,9 @@ func TestRedissonExcludesUs(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
 	l, key := newLocker(t, addr), newKey(t)
-	java := newRedisson(t, addr, key)
+	redisson := newRedisson(t, addr, key)
 	for range 2 { // Redisson counts its re-entries at the server
-		if !java.lock(10 * time.Second) {
+		if !redisson.lock(10 * time.Second) {
 			t.Fatal("not locked")
 		}
 	}
@@ -81,16 +81,16 @@ func TestRedissonExcludesUs(t *testing.T) {
 	waiting := start(t.Context(), l, nil, key)
 	queued(t, addr, key, 1)
 	subscribed(t, addr, key, 1)
-	if java.unlock() {
+	if redisson.unlock() {
 		t.Fatal("the count of two was lost")
 	}
 	select {
 	case got := <-waiting:
-		t.Fatalf("in beside a holder whose count is 1: %v", got.err)
+		t.Fatalf("acquired while the holder's count is 1: %v", got.err)
 	case <-time.After(50 * time.Millisecond):
 	}
 	begin := time.Now()
-	if !java.unlock() {
+	if !redisson.unlock() {
 		t.Fatal("not unlocked")
 	}
 	next := receive(t, "the next holder", waiting)
@@ -103,7 +103,7 @@ func TestRedissonExcludesUs(t *testing.T) {
 	mustEnd(t, next)
 }
 
-// Redisson's own lease runs out: no message comes.
+// Redisson's lease ends, and no message says so.
 func TestRedissonDies(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
@@ -114,19 +114,19 @@ func TestRedissonDies(t *testing.T) {
 	begin := time.Now()
 	_, held := acquire(t, l, nil, key)
 	if took := time.Since(begin); time.Since(locking) < lease-time.Millisecond || took > lease+100*time.Millisecond+meter.Since(begin) {
-		t.Errorf("in after %v", took)
+		t.Errorf("acquired after %v", took)
 	}
 	mustRelease(t, held)
 }
 
-// A release of ours says 0 on the lock's channel, with or without a queue of
-// ours, and everything that is said is a number.
+// Our release publishes 0 on the lock's channel, with and without a queue of our
+// processes. Every message is a number.
 func TestWeExcludeAndWakeRedisson(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
 	key := newKey(t)
-	java := newRedisson(t, addr, key)
-	heard := java.client.Subscribe(t.Context(), channelOf(key))
+	redisson := newRedisson(t, addr, key)
+	heard := redisson.client.Subscribe(t.Context(), channelOf(key))
 	defer heard.Close()
 	if _, err := heard.Receive(t.Context()); err != nil {
 		t.Fatal(err)
@@ -135,8 +135,8 @@ func TestWeExcludeAndWakeRedisson(t *testing.T) {
 	for _, others := range []int{0, 2} {
 		l := newLocker(t, addr)
 		_, held := acquire(t, l, nil, key)
-		if java.lock(time.Second) {
-			t.Fatal("Redisson is in beside us")
+		if redisson.lock(time.Second) {
+			t.Fatal("Redisson got a lock that we hold")
 		}
 		var waiting []<-chan outcome
 		for i := range others {
@@ -153,24 +153,24 @@ func TestWeExcludeAndWakeRedisson(t *testing.T) {
 			mustEnd(t, got)
 		}
 		zeros := 0
-		for zeros < 1 { // and others, where ours left it a turn
+		for zeros < 1 { // there may be more of them
 			message := receive(t, "a message", messages)
 			if number(message.Payload) == 0 {
 				zeros++
 			}
 			if message.Payload == "1" {
-				t.Error("we said 1, which to Redisson is a writer's release")
+				t.Error("we published 1, which Redisson takes for a writer's release")
 			}
 		}
 	}
-	if !java.lock(time.Second) {
-		t.Error("not free")
+	if !redisson.lock(time.Second) {
+		t.Error("the lock is not free")
 	}
-	java.unlock()
+	redisson.unlock()
 }
 
-// Redisson's lease runs out, of which nobody tells: whoever of ours comes next gives the lock
-// to the first in line.
+// Redisson's lease ends, and no message says so. The next acquire of ours grants the lock
+// to the first in the queue.
 func TestLeaseOfRedissonRunsOut(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
@@ -179,16 +179,16 @@ func TestLeaseOfRedissonRunsOut(t *testing.T) {
 	if !newRedisson(t, addr, key).lock(10 * time.Second) {
 		t.Fatal("not locked")
 	}
-	a, b := wish(key, 1), &driver.Acquisition{Key: key, ID: "f" + newID()[1:], TTL: long, Tokens: 1, Queue: true}
-	head := waits(t, one, a)
-	waits(t, two, b)
+	a, b := newAcquisition(key, 1), &driver.Acquisition{Key: key, ID: "f" + newID()[1:], TTL: long, Tokens: 1, Queue: true}
+	head := startWaiting(t, one, a)
+	startWaiting(t, two, b)
 	awaitListeningToRedisson(t, one, key)
 	for len(head.C()) > 0 {
 		<-head.C()
 	}
-	command(t, addr, "DEL", key) // as if its lease had run out: no message
+	command(t, addr, "DEL", key) // as if its lease had ended: no message
 	if _, err := two.Acquire(t.Context(), b); !isHeldError(err) {
-		t.Fatalf("the second in line: err = %v", err)
+		t.Fatalf("the second in the queue: err = %v", err)
 	}
 	receive(t, "the notice", head.C())
 	l, _ := grantOf(t, one, a)

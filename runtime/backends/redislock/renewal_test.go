@@ -30,8 +30,8 @@ func stillHeld(t *testing.T, ctx context.Context, d time.Duration) {
 	}
 }
 
-// awaitRenewal waits until the lease of held has been renewed: only the server's answer moves its
-// deadline.
+// awaitRenewal waits until the lease of held has been renewed. Only an answer of the server moves
+// the lease's deadline.
 func awaitRenewal(t *testing.T, held *lock.Hold) {
 	t.Helper()
 	first := held.Deadline()
@@ -43,7 +43,7 @@ func awaitRenewal(t *testing.T, held *lock.Hold) {
 	})
 }
 
-// S52: business traffic has taken every connection of the caller's pool.
+// S52: other traffic has taken every connection of the caller's pool.
 func TestRenewalNeedsNothingOfTheCallersPool(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -66,12 +66,12 @@ func TestRenewalNeedsNothingOfTheCallersPool(t *testing.T) {
 	}
 }
 
-// S53: renewals without an answer are sent again, before the deadline.
+// S53: renewals without an answer are sent again before the deadline.
 func TestRenewalsWithoutAnswer(t *testing.T) {
 	t.Parallel()
 	_, p := proxied(t)
 	l, key := newLocker(t, p.Addr()), newKey(t)
-	const lease = 3 * time.Second // more than five tries, each with a new connection, take on a busy machine
+	const lease = 3 * time.Second // longer than five attempts, each on a new connection, take on a busy machine
 	_, held := acquire(t, l, ttl(lease), key)
 	lost := p.Swallow(5, renewals())
 	receive(t, "five lost replies", lost)
@@ -79,8 +79,8 @@ func TestRenewalsWithoutAnswer(t *testing.T) {
 	mustRelease(t, held)
 }
 
-// S20, S19: only an answer moves the deadline, and it counts from before the
-// request was sent: what a reply is late by is not left.
+// S20, S19: only an answer moves the deadline. The deadline counts from before the request was
+// sent, so the time that a reply was late is subtracted.
 func TestDeadlineCountsFromTheRequest(t *testing.T) {
 	t.Parallel()
 	server, p := proxied(t)
@@ -96,7 +96,7 @@ func TestDeadlineCountsFromTheRequest(t *testing.T) {
 	}
 	over := func(what string) {
 		t.Helper()
-		theirs := pttl(t, server, key) + time.Millisecond // which Redis leaves out
+		theirs := pttl(t, server, key) + time.Millisecond // PTTL leaves out the fraction of a millisecond
 		ours := held.Deadline().Left()
 		if ours > theirs {
 			t.Errorf("after %s: %v left by our deadline, %v at the server", what, ours, theirs)
@@ -129,7 +129,7 @@ func TestDeadlineCountsFromTheRequest(t *testing.T) {
 
 func warmBackend(t *testing.T, b *Backend) {
 	t.Helper()
-	eventually(t, soon, "both connections stand", func() bool { // see warm
+	eventually(t, soon, "both connections stand", func() bool { // as in warm
 		l, err := b.Acquire(t.Context(), &driver.Acquisition{Key: newKey(t), ID: newID(), TTL: time.Minute, Tokens: 1})
 		if !answered(t, err) || !answered(t, l.Renew(t.Context(), time.Minute)) {
 			return false
@@ -139,7 +139,7 @@ func warmBackend(t *testing.T, b *Backend) {
 	})
 }
 
-// S20: the holder knows that its lease is over before anyone else can be in.
+// S20: the holder knows that its lease is over before another client can have the lock.
 func TestLossBeforeTheNextGrant(t *testing.T) {
 	t.Parallel()
 	for i := range 10 {
@@ -155,7 +155,7 @@ func TestLossBeforeTheNextGrant(t *testing.T) {
 			lost := make(chan time.Time, 1)
 			stop := context.AfterFunc(ctx, func() { lost <- time.Now() })
 			defer stop()
-			// What the machine itself makes of the deadline.
+			// over receives the time at which the machine's own timer for the deadline fires.
 			deadline, cancel := context.WithDeadline(t.Context(), held.Deadline())
 			defer cancel()
 			over := make(chan time.Time, 1)
@@ -168,10 +168,10 @@ func TestLossBeforeTheNextGrant(t *testing.T) {
 			if err := lock.Check(ctx); err == nil {
 				t.Error("two holders: the first one's Check says that it holds")
 			}
-			// The scheduler may be late to tell of it, which Check never is.
+			// The scheduler may delay the loss, but not what Check returns.
 			known, told := receive(t, "the deadline", over), receive(t, "the loss", lost)
 			if late := min(told.Sub(next.at), told.Sub(known)); late > 50*time.Millisecond+meter.Since(begin) {
-				t.Errorf("told of the loss %v after the next grant, and %v after a timer for the deadline", told.Sub(next.at), told.Sub(known))
+				t.Errorf("the loss came %v after the next grant, and %v after a timer for the deadline", told.Sub(next.at), told.Sub(known))
 			}
 			wantIs(t, finish(held), lock.ErrLost)
 			p.Heal()
@@ -181,7 +181,7 @@ func TestLossBeforeTheNextGrant(t *testing.T) {
 	}
 }
 
-// S56: a renewal under way when the lock is released revives nothing, and does not lengthen the
+// S56: a renewal that is under way during the release makes no lock, and does not extend the
 // next holder's lease.
 func TestRenewalAfterRelease(t *testing.T) {
 	t.Parallel()
@@ -202,7 +202,7 @@ func TestRenewalAfterRelease(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !taken && exists(t, server, key) {
-				t.Errorf("the late renewal made %v", hash(t, server, key))
+				t.Errorf("the late renewal made the lock %v", hash(t, server, key))
 			}
 			if after := pttl(t, server, key); taken && after > max(before, 5*time.Second) {
 				t.Errorf("PTTL %v, before %v", after, before)
@@ -212,7 +212,7 @@ func TestRenewalAfterRelease(t *testing.T) {
 	}
 }
 
-// S57: after Max the watchdog stops, and the lease ends.
+// S57: after Max the watchdog stops renewing, and the lease ends.
 func TestMaxEndsRenewal(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
@@ -220,7 +220,7 @@ func TestMaxEndsRenewal(t *testing.T) {
 	ctx, held := acquire(t, l, &lock.Policy{TTL: 400 * time.Millisecond, Max: 600 * time.Millisecond}, key)
 	begin := time.Now()
 	receive(t, "the loss", ctx.Done())
-	late := meter.Since(begin) // which may have been too late for a renewal
+	late := meter.Since(begin) // the machine may have been too late for a renewal
 	if took := time.Since(begin); took < 600*time.Millisecond-late || took > 1100*time.Millisecond+late {
 		t.Errorf("lost after %v", took)
 	}
@@ -228,8 +228,8 @@ func TestMaxEndsRenewal(t *testing.T) {
 	noOrphans(t, addr, key)
 }
 
-// S58: ten thousand holds cost a command per hundred and period, and no
-// goroutine each.
+// S58: ten thousand holds cost one command for each hundred holds and period, and no
+// goroutine for each hold.
 func TestTenThousandHolds(t *testing.T) {
 	server := testserver.StartRedis(t)
 	p := faultproxy.New(t, server.Addr())
@@ -259,7 +259,7 @@ func TestTenThousandHolds(t *testing.T) {
 	}
 	acquiring.Wait()
 	took := time.Since(begin)
-	slow := took > lease // a machine that can't take so many in the time of a lease can't renew them either
+	slow := took > lease // a machine that needs longer than a lease to acquire them can't renew them in time either
 	t.Logf("%d acquired in %v", n, took)
 	if more := runtime.NumGoroutine() - before; more > n/50 {
 		t.Errorf("%d goroutines more than without the holds", more)
@@ -277,7 +277,7 @@ func TestTenThousandHolds(t *testing.T) {
 	if second > n/100*3/2 || first > n/100*3 {
 		t.Errorf("%d and %d commands a period for %d holds", first, second, n)
 	}
-	slow = slow || meter.Since(begin) > period // nor can one that was so late since
+	slow = slow || meter.Since(begin) > period // the same holds for a machine that was so late since then
 	for _, one := range all {
 		if err := lock.Check(one.ctx); err != nil && !slow {
 			t.Fatal(err)
@@ -289,7 +289,7 @@ func TestTenThousandHolds(t *testing.T) {
 	}
 }
 
-// releaseAll releases by so many goroutines. If the machine was slow, some may be lost.
+// releaseAll releases the holds by as many goroutines as workers says. If slow is set, some may be lost.
 func releaseAll(t *testing.T, all []outcome, workers int, slow bool) {
 	t.Helper()
 	released := make(chan error, len(all))
@@ -307,7 +307,7 @@ func releaseAll(t *testing.T, all []outcome, workers int, slow bool) {
 	}
 }
 
-// S53: the connection for renewals is dialed beside the one for the first acquire: after the
+// S53: the connection for renewals is dialed together with the one for the first acquire. After the
 // grant of a short lease it would be too late.
 func TestRenewalsHaveAConnectionFromTheFirstLock(t *testing.T) {
 	t.Parallel()
@@ -335,23 +335,23 @@ func TestRenewalsHaveAConnectionFromTheFirstLock(t *testing.T) {
 	mustRelease(t, held)
 }
 
-// forgettable is a connection that something on the way may forget: what is written arrives
-// nowhere from then on.
-type forgettable struct {
+// forgettableConn is a connection that a router may forget. After that, what is written to it
+// arrives nowhere.
+type forgettableConn struct {
 	net.Conn
 	forgotten *atomic.Bool
 }
 
-func (c forgettable) Write(b []byte) (int, error) {
+func (c forgettableConn) Write(b []byte) (int, error) {
 	if c.forgotten.Load() {
 		return len(b), nil
 	}
 	return c.Conn.Write(b)
 }
 
-// S53: a lock is kept if all connections that there were when it was taken are forgotten, and new
-// ones are well.
-func TestRenewalBesideForgottenConnections(t *testing.T) {
+// S53: a lock is kept if all connections that existed when it was taken are forgotten, and new
+// ones work.
+func TestRenewalAfterForgottenConnections(t *testing.T) {
 	t.Parallel()
 	var last atomic.Pointer[atomic.Bool]
 	last.Store(new(atomic.Bool))
@@ -360,7 +360,7 @@ func TestRenewalBesideForgottenConnections(t *testing.T) {
 		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 			dialed.Add(1)
-			return forgettable{conn, last.Load()}, err
+			return forgettableConn{conn, last.Load()}, err
 		}
 	})
 	const lease = 3 * time.Second

@@ -17,7 +17,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// The longest timeout is no short one, by an overflow, where it is added to what else is waited for.
+// The longest timeout does not overflow and become a short one when other times are added to it.
 func TestLongestReplicaTimeout(t *testing.T) {
 	t.Parallel()
 	primary, replica := testserver.StartRedis(t), replicaOf(t)
@@ -28,7 +28,7 @@ func TestLongestReplicaTimeout(t *testing.T) {
 	mustRelease(t, held)
 }
 
-// S30: an acquire that fewer replicas took than asked for is undone and fails.
+// S30: an acquire that fewer replicas have received than Options.Replicas is undone and fails.
 func TestReplicas(t *testing.T) {
 	t.Parallel()
 	primary, replica := testserver.StartRedis(t), replicaOf(t)
@@ -46,7 +46,7 @@ func TestReplicas(t *testing.T) {
 	wantIs(t, refused(t, l, try(), key), lock.ErrNotAcquired)
 	mustRelease(t, held)
 
-	// Many at once share pipelines, and one question.
+	// Many acquires at once share pipelines, and one WAIT.
 	var all sync.WaitGroup
 	for range 50 {
 		all.Go(func() {
@@ -60,12 +60,12 @@ func TestReplicas(t *testing.T) {
 	}
 	all.Wait()
 
-	before := start(t.Context(), l, nil, key) // held while the replica is away: its renewals do not ask
+	before := start(t.Context(), l, nil, key) // held while the replica is stopped, because renewals do not wait for replicas
 	kept := receive(t, "a lock", before)
 	if kept.err != nil {
 		t.Fatal(kept.err)
 	}
-	b.options.ReplicaTimeout = within // from here on none answers
+	b.options.ReplicaTimeout = within // from here on no replica answers
 	replica.Stop()
 	lost := newKey(t)
 	begin := time.Now()
@@ -79,7 +79,7 @@ func TestReplicas(t *testing.T) {
 		t.Errorf("refused after %v", took)
 	}
 	if exists(t, primary.Addr(), lost) {
-		t.Error("the lock is not undone")
+		t.Error("the lock was not undone")
 	}
 
 	// Releases do not queue behind acquires that wait for replicas.
@@ -100,7 +100,7 @@ func TestReplicas(t *testing.T) {
 	_, _, err = l.Acquire(ctx, nil, newKey(t))
 	wantIs(t, err, context.Canceled)
 	if late := time.Since(at); late > 100*time.Millisecond+meter.Since(at) {
-		t.Errorf("%v late", late)
+		t.Errorf("the call ended %v after its context", late)
 	}
 	replica.Cont()
 	b.options.ReplicaTimeout = soon
@@ -108,8 +108,8 @@ func TestReplicas(t *testing.T) {
 	mustRelease(t, held)
 }
 
-// An answer of WAIT counts only on the connection that took the lock: a new
-// one is told that every replica has all that it wrote, which is nothing.
+// An answer of WAIT counts only on the connection that took the lock. On a new connection
+// every replica has all that the connection wrote, which is nothing.
 func TestReplicasAreAskedOnTheSameConnection(t *testing.T) {
 	t.Parallel()
 	primary, replica := testserver.StartRedis(t), replicaOf(t)
@@ -121,17 +121,17 @@ func TestReplicasAreAskedOnTheSameConnection(t *testing.T) {
 	key := newKey(t)
 	_, err := b.Acquire(t.Context(), &driver.Acquisition{Key: key, ID: newID(), TTL: 10 * time.Second, Tokens: 1})
 	if err == nil || !strings.Contains(err.Error(), "0 of the 1 replicas") {
-		t.Errorf("%v, with a replica that has nothing", err)
+		t.Errorf("err = %v, but the replica has nothing", err)
 	}
 }
 
-// Without the option an uncontended cycle is two commands; with it, three.
+// Without the option an uncontended cycle takes two commands, with it three.
 func TestReplicasCostNothingUnlessAsked(t *testing.T) {
 	t.Parallel()
 	primary, replica := testserver.StartRedis(t), replicaOf(t)
 	follow(t, replica, primary)
 	for replicas, want := range []int{2, 3} {
-		l := lockerOn(t, lenient(New(newClient(t, primary.Addr()), Options{Replicas: replicas, ReplicaTimeout: soon})))
+		l := lockerOn(t, allowSlowAnswers(New(newClient(t, primary.Addr()), Options{Replicas: replicas, ReplicaTimeout: soon})))
 		warm(t, l)
 		before := ran(t, primary)
 		const cycles = 10
@@ -151,15 +151,15 @@ func ran(t testing.TB, server *testserver.Instance) int {
 	return scriptCalls(t, server) + calls(t, server, "wait")
 }
 
-// relay leads connections to a server, and new ones to another when told:
-// what a name in DNS does.
+// relay forwards connections to a server. Like a name in DNS, it can be told to forward new connections
+// to another server.
 type relay struct {
 	listener net.Listener
 	mu       sync.Mutex
 	target   string
 }
 
-func newSwitch(t testing.TB, target string) *relay {
+func newRelay(t testing.TB, target string) *relay {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -209,7 +209,7 @@ func (r *relay) serve(in net.Conn) {
 	<-done
 }
 
-// However many calls a server refuses that has been demoted, it has few connections.
+// A demoted server that refuses many calls has few connections.
 func TestDemotedServerHasFewConnections(t *testing.T) {
 	t.Parallel()
 	primary, replica := replicaOf(t), replicaOf(t)

@@ -13,11 +13,11 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// brief is the read timeout of clients whose server is silent. A busy one has to answer within
-// it before.
+// brief is the read timeout of clients whose server becomes silent. Before that, a busy server has to
+// answer within it.
 const brief = 250 * time.Millisecond
 
-// acquires matches what asks for key, releases what frees it.
+// acquires matches an acquire of key, and releases matches a release of key.
 func acquires(key string) faultproxy.Match {
 	return either(
 		faultproxy.Command("evalsha", acquireScript.hash, key),
@@ -37,7 +37,7 @@ func either(a, b faultproxy.Match) faultproxy.Match {
 	return func(request []byte) bool { return a(request) || b(request) }
 }
 
-// heldOnce says that the lock has one holder, who holds it once.
+// heldOnce checks that the lock has one holder, with a count of 1.
 func heldOnce(t *testing.T, addr, key string) {
 	t.Helper()
 	fields := hash(t, addr, key)
@@ -51,8 +51,8 @@ func heldOnce(t *testing.T, addr, key string) {
 	}
 }
 
-// S12: replies lost after the acquire ran. Success means that one release
-// frees the key, an error that the key is free soon, long before its lease.
+// S12: replies are lost after the acquire has run. After a success, one release frees the key. After
+// an error, the key is free soon, long before the lease would end.
 func TestLostRepliesToAcquire(t *testing.T) {
 	t.Parallel()
 	for n := 1; n <= 9; n++ {
@@ -64,7 +64,7 @@ func TestLostRepliesToAcquire(t *testing.T) {
 			p.Swallow(n, acquires(key))
 			begin := time.Now()
 			_, held, err := l.Acquire(t.Context(), nil, key)
-			slow := time.Since(begin) > resendLimit // it is not sent again then
+			slow := time.Since(begin) > resendLimit // then the acquire is not sent again
 			if (err == nil) != (n <= len(resendAfter)) && (err == nil || !slow) {
 				t.Errorf("err = %v after %d lost replies", err, n)
 			}
@@ -82,7 +82,7 @@ func TestLostRepliesToAcquire(t *testing.T) {
 	}
 }
 
-// S13: the server is slower than the client is patient.
+// S13: the server takes longer than the client's read timeout.
 func TestServerSlowerThanReadTimeout(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t, "--enable-debug-command", "yes")
@@ -129,12 +129,12 @@ func TestUnknownOutcomeIsUndone(t *testing.T) {
 	mustRelease(t, held)
 }
 
-// S15: the undoing runs before the acquire that it undoes.
+// S15: the undo runs before the acquire that it undoes.
 func TestUndoOvertakesAcquire(t *testing.T) {
 	t.Parallel()
 	server, p := proxied(t)
 	l, key := newLocker(t, p.Addr()), newKey(t)
-	p.Delay(faultproxy.Requests, promptLimit) // so that calls end with their contexts, and are not sent again
+	p.Delay(faultproxy.Requests, promptLimit) // so that calls are not direct: they end with their contexts, and are not sent again
 	warm(t, l)
 	late := p.Late(acquires(key))
 	undone := p.Late(releases(key))
@@ -143,7 +143,7 @@ func TestUndoOvertakesAcquire(t *testing.T) {
 	receive(t, "the acquire", late.Arrived())
 	cancel()
 	wantIs(t, receive(t, "the outcome", got).err, lock.ErrIndeterminate, context.Canceled)
-	receive(t, "the undoing", undone.Arrived())
+	receive(t, "the undo", undone.Arrived())
 	if err := undone.Deliver(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -157,8 +157,8 @@ func TestUndoOvertakesAcquire(t *testing.T) {
 	mustRelease(t, held)
 }
 
-// S16: the first copy of an acquire arrives after the second was answered, and
-// released.
+// S16: the first copy of an acquire arrives after the second copy was answered and the
+// lock was released.
 func TestDuplicateAcquireAfterRelease(t *testing.T) {
 	t.Parallel()
 	server, p := proxied(t)
@@ -176,7 +176,7 @@ func TestDuplicateAcquireAfterRelease(t *testing.T) {
 	}
 }
 
-// A late copy that arrives while its own acquisition holds changes nothing.
+// A late copy of an acquire changes nothing while the acquisition has the lock.
 func TestDuplicateAcquireWhileHeld(t *testing.T) {
 	t.Parallel()
 	server, p := proxied(t)
@@ -197,12 +197,12 @@ func TestDuplicateAcquireWhileHeld(t *testing.T) {
 	}
 	mustRelease(t, held)
 	if exists(t, server, key) {
-		t.Error("not released")
+		t.Error("the lock was not released")
 	}
 }
 
-// G2: a late copy of the acquire makes no lease shorter that was renewed by more since, as one is that
-// may be kept idle.
+// G2: a late copy of an acquire does not shorten a lease that was renewed for longer since. A lease that may
+// be kept idle is renewed so.
 func TestDuplicateAcquireShortensNoLease(t *testing.T) {
 	t.Parallel()
 	server, p := proxied(t)
@@ -216,7 +216,7 @@ func TestDuplicateAcquireShortensNoLease(t *testing.T) {
 	if err := late.Deliver(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	theirs := pttl(t, server, key) + time.Millisecond // which Redis leaves out
+	theirs := pttl(t, server, key) + time.Millisecond // PTTL leaves out the fraction of a millisecond
 	if ours := l.Deadline().Left(); ours > theirs {
 		t.Errorf("%v left by our deadline, %v at the server", ours, theirs)
 	}
@@ -231,7 +231,7 @@ func TestLostRepliesToRelease(t *testing.T) {
 			t.Parallel()
 			server, p := proxied(t)
 			l, key := newLocker(t, p.Addr()), newKey(t)
-			warm(t, l) // a server that does not know the script has not released when it has answered
+			warm(t, l) // a server that does not know the script answers before it has released
 			ctx, held := acquire(t, l, nil, key)
 			before := token(t, ctx)
 			p.Swallow(n, releases(key))
@@ -241,7 +241,7 @@ func TestLostRepliesToRelease(t *testing.T) {
 				t.Errorf("the release took %v", took)
 			}
 			if exists(t, server, key) {
-				t.Error("not released")
+				t.Error("the lock was not released")
 			}
 			ctx, held = acquire(t, l, nil, key)
 			if after := token(t, ctx); after <= before {
@@ -252,13 +252,13 @@ func TestLostRepliesToRelease(t *testing.T) {
 	}
 }
 
-// The contract of a Backend: after an error that says nothing Release is called
-// again, and it does not say then that the lease was lost.
+// The contract of a Backend: after an error that does not tell the outcome, Release is called
+// again, and does not report that the lease was lost.
 func TestReleaseIsCalledAgain(t *testing.T) {
 	t.Parallel()
 	server, p := proxied(t)
 	b, key := newTestBackend(t, p.Addr()), newKey(t)
-	p.Delay(faultproxy.Requests, promptLimit) // so that the call ends with its context
+	p.Delay(faultproxy.Requests, promptLimit) // so that the call is not direct, and ends with its context
 	lease, first := grantOf(t, b, &driver.Acquisition{Key: key, ID: newID(), TTL: long, Tokens: 1})
 	p.Hole(faultproxy.Replies)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -272,11 +272,11 @@ func TestReleaseIsCalledAgain(t *testing.T) {
 	}
 	p.Heal()
 	if err := lease.Release(t.Context(), first); err != nil {
-		t.Errorf("again: err = %v", err)
+		t.Errorf("the second call: err = %v", err)
 	}
 }
 
-// A lost reply to the acquire is no excuse for a lock that another took.
+// After a lost reply to the acquire, Release still reports that the lock was lost.
 func TestLossIsSeenAfterALostReplyToAcquire(t *testing.T) {
 	t.Parallel()
 	server, p := proxied(t)
@@ -289,14 +289,14 @@ func TestLossIsSeenAfterALostReplyToAcquire(t *testing.T) {
 	wantIs(t, finish(held), lock.ErrLost)
 }
 
-// S18: a release that comes late frees no later acquisition of the same client.
+// S18: a late release frees no later acquisition of the same client.
 func TestStaleReleaseSparesTheNextHold(t *testing.T) {
 	t.Parallel()
 	server, p := proxied(t)
 	l, key := newLocker(t, p.Addr(), readTimeout(brief)), newKey(t)
 	_, held := acquire(t, l, nil, key)
 	stale := p.Late(releases(key))
-	mustRelease(t, held) // by a second attempt
+	mustRelease(t, held) // the second attempt succeeds
 	ctx, held := acquire(t, l, nil, key)
 	want := hash(t, server, key)
 	if err := stale.Deliver(t.Context()); err != nil {
@@ -311,8 +311,8 @@ func TestStaleReleaseSparesTheNextHold(t *testing.T) {
 	mustRelease(t, held)
 }
 
-// S19: no answer to the release at all. The method's success stays one, the
-// lease is not renewed any more, and it is over when its ttl is.
+// S19: the release has no answer at all. The method's success is kept, the lease is not
+// renewed any more, and it ends with its ttl.
 func TestReleaseWithoutAnswer(t *testing.T) {
 	t.Parallel()
 	server, p := proxied(t)
@@ -323,15 +323,15 @@ func TestReleaseWithoutAnswer(t *testing.T) {
 	begin := time.Now()
 	mustRelease(t, held)
 	if took := time.Since(begin); took > 1200*time.Millisecond+meter.Since(begin) {
-		t.Errorf("the release held its caller up for %v", took)
+		t.Errorf("the release took %v", took)
 	}
 	eventually(t, lease, "the lease ends", func() bool { return !exists(t, server, key) })
 	p.Heal()
 	p.Reset()
 }
 
-// S19: as soon as the server can be reached, the release is done.
-func TestReleaseGoesOnInTheBackground(t *testing.T) {
+// S19: the release continues in the background, and is done as soon as the server can be reached.
+func TestReleaseContinuesInTheBackground(t *testing.T) {
 	t.Parallel()
 	server, p := proxied(t)
 	l, key := newLocker(t, p.Addr(), readTimeout(brief)), newKey(t)
@@ -339,14 +339,14 @@ func TestReleaseGoesOnInTheBackground(t *testing.T) {
 	p.Hole(faultproxy.Requests)
 	mustRelease(t, held)
 	if !exists(t, server, key) {
-		t.Fatal("the hole let the release through")
+		t.Fatal("the proxy let the release through")
 	}
 	p.Heal()
 	eventually(t, soon, "the key is free", func() bool { return !exists(t, server, key) })
 }
 
-// The eviction policy is asked for once; that its answer is lost says nothing
-// of an acquire, which was not sent yet.
+// The first call on a connection asks for the eviction policy. If that answer is lost, the outcome
+// of the acquire is still known: it was not sent.
 func TestLostReplyToTheFirstCheck(t *testing.T) {
 	t.Parallel()
 	_, p := proxied(t)

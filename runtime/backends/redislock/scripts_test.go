@@ -50,10 +50,10 @@ func TestScriptsAreIdempotent(t *testing.T) {
 			t.Errorf("the hash is %v", got)
 		}
 		if _, err := b.Acquire(t.Context(), other); !isHeldError(err) {
-			t.Errorf("another: err = %v", err)
+			t.Errorf("the other process: err = %v", err)
 		}
 		if places(t, addr, key) != 1 {
-			t.Error("the other process stands in the queue more than once")
+			t.Error("the other process has more than one place in the queue")
 		}
 		if err := l.Renew(t.Context(), 10*time.Second); err != nil {
 			t.Error(err)
@@ -70,12 +70,12 @@ func TestScriptsAreIdempotent(t *testing.T) {
 		t.Error(err)
 	}
 	if exists(t, addr, key) || places(t, addr, key) != 0 {
-		t.Error("left behind")
+		t.Error("the lock or the place in the queue is left")
 	}
 }
 
-// G3: tokens rise, also when the server's clock was set back, when a block is
-// reserved, and when the last token is known only to the server.
+// G3: tokens rise, also if the server's clock was set back, if a block is reserved, and
+// if only the server knows the last token.
 func TestTokensRise(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
@@ -88,7 +88,7 @@ func TestTokensRise(t *testing.T) {
 		if first <= last {
 			t.Errorf("token %d after %d", first, last)
 		}
-		if undone { // none was used, and all are given back
+		if undone { // no token was used, and all are given back
 			if err := b.Undo(t.Context(), a); err != nil {
 				t.Error(err)
 			}
@@ -106,7 +106,7 @@ func TestTokensRise(t *testing.T) {
 		grant(80001, 1, true)
 		grant(1, 1, true)
 	}
-	ahead := uint64(8_500_000_000_000_000) // as if the clock had been there
+	ahead := uint64(8_500_000_000_000_000) // as if the clock had shown a later time
 	command(t, addr, "SET", tokenOf(key), fmt.Sprint(ahead), "PX", "60000")
 	last = ahead
 	grant(1, 1, false)
@@ -118,7 +118,7 @@ func TestTokensRise(t *testing.T) {
 	command(t, addr, "DEL", tokenOf(key))
 }
 
-// G3: without memory per key for ever. What a lock leaves is gone soon.
+// G3: tokens need no memory for each key for ever. What a lock leaves expires soon.
 func TestNothingStaysForEver(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
@@ -151,7 +151,7 @@ func TestNothingStaysForEver(t *testing.T) {
 	}
 }
 
-// G6: what was undone can't be taken any more; what was not, can.
+// G6: an acquisition that was undone can't take the lock any more. Another one can.
 func TestTombstone(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
@@ -164,10 +164,10 @@ func TestTombstone(t *testing.T) {
 		t.Errorf("acquired after it was undone: %v", err)
 	}
 	if left := pttl(t, addr, tombstoneOf(a)); left < a.TTL+tombstoneMargin*3/4 {
-		t.Errorf("the tombstone stands for %v", left)
+		t.Errorf("the tombstone lasts for %v", left)
 	}
 	if exists(t, addr, key) {
-		t.Error("the key is there")
+		t.Error("the key exists")
 	}
 	next := &driver.Acquisition{Key: key, ID: newID(), TTL: long, Tokens: 1}
 	l, first := grantOf(t, b, next)
@@ -185,8 +185,8 @@ func TestTombstone(t *testing.T) {
 	}
 }
 
-// An attempt that arrives when its lease is over, and another holds the lock, stands in
-// line. The release takes it out again.
+// An attempt that arrives after its lease is over, while another process holds the lock, enters the
+// queue. The release removes it from the queue.
 func TestReleaseTakesTheLatePlaceOut(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
@@ -197,7 +197,7 @@ func TestReleaseTakesTheLatePlaceOut(t *testing.T) {
 	next, token := grantOf(t, b, &driver.Acquisition{Key: key, ID: newID(), TTL: time.Minute, Tokens: 1})
 	late := *a
 	if _, err := b.Acquire(t.Context(), &late); !isHeldError(err) || places(t, addr, key) != 1 {
-		t.Fatalf("%v, and %d places", err, places(t, addr, key))
+		t.Fatalf("the late attempt: %v; %d places", err, places(t, addr, key))
 	}
 	wantIs(t, lost.Release(t.Context(), first), driver.ErrLost)
 	if n := places(t, addr, key); n != 0 || !exists(t, addr, tombstoneOf(a)) {
@@ -207,11 +207,11 @@ func TestReleaseTakesTheLatePlaceOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	if exists(t, addr, key) {
-		t.Error("the lock was given to who has given it up")
+		t.Error("the lock was granted to an acquisition that gave up")
 	}
 }
 
-// A waiter is told when to try again also in the last millisecond of a lease.
+// A waiter learns when to try again, also in the last millisecond of a lease.
 func TestHeldSaysForHowLong(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
@@ -221,8 +221,9 @@ func TestHeldSaysForHowLong(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
+	const take = "redis.call('HSET', KEYS[1], '285475da-9152-4c83-822a-67ee2f116a79:1', 1) redis.call('PEXPIRE', KEYS[1], 1)"
 	for range 300 {
-		if _, err := conn.Do(t.Context(), "EVAL", "redis.call('HSET', KEYS[1], '285475da-9152-4c83-822a-67ee2f116a79:1', 1) redis.call('PEXPIRE', KEYS[1], 1)", "1", key); err != nil {
+		if _, err := conn.Do(t.Context(), "EVAL", take, "1", key); err != nil {
 			t.Fatal(err)
 		}
 		a := &driver.Acquisition{Key: key, ID: newID(), TTL: time.Second, Tokens: 1}
@@ -243,12 +244,12 @@ func TestHeldSaysForHowLong(t *testing.T) {
 	}
 }
 
-// A hash that is no lock is not waited for, whether or not it has an expiry.
+// No acquisition waits for a hash that is no lock, whether or not the hash has an expiry.
 func TestForeignHashIsAConflict(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
 	b := newTestBackend(t, addr)
-	for _, args := range [][]string{{"HSET", "total", "5"}, {"HSET", javaOwner, "1"}} {
+	for _, args := range [][]string{{"HSET", "total", "5"}, {"HSET", redissonOwner, "1"}} {
 		key := newKey(t)
 		command(t, addr, args[0], key, args[1], args[2])
 		if args[1] == "total" {
@@ -259,13 +260,13 @@ func TestForeignHashIsAConflict(t *testing.T) {
 			wantIs(t, err, driver.ErrConflict)
 		}
 		if places(t, addr, key) != 0 {
-			t.Error("it waits for what is no lock")
+			t.Error("an acquisition waits for a hash that is no lock")
 		}
 		command(t, addr, "DEL", key)
 	}
 }
 
-// A renewal never shortens a lease, and makes none.
+// A renewal shortens no lease, and makes no lock.
 func TestRenewOnlyExtends(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
@@ -296,13 +297,13 @@ func TestRenewOnlyExtends(t *testing.T) {
 	}
 	wantIs(t, l.Renew(t.Context(), time.Hour), lock.ErrLost)
 	if exists(t, addr, key) {
-		t.Error("the renewal made the lock anew")
+		t.Error("the renewal made a lock")
 	}
 }
 
-// One lease that is lost, or that something else replaced, fails no other of
+// A lease that is lost, or whose lock another value has replaced, fails no other lease of
 // its batch.
-func TestRenewAllTellsEachItsOwn(t *testing.T) {
+func TestRenewAllAnswersEachLease(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
 	b := newTestBackend(t, addr)
@@ -342,7 +343,7 @@ func TestRenewAllTellsEachItsOwn(t *testing.T) {
 	}
 }
 
-// S7: no absolute time of a client goes over the wire.
+// S7: no client sends an absolute time to a script, and the scripts' constants are filled in.
 func TestNoClientClockInTheScripts(t *testing.T) {
 	t.Parallel()
 	scripts := []*script{acquireScript, releaseScript, renewScript, togetherScript, swapScript, raiseScript, foreignScript, pingScript}
@@ -350,7 +351,7 @@ func TestNoClientClockInTheScripts(t *testing.T) {
 		for _, source := range []string{s.source, s.clustered.source} {
 			for _, word := range []string{"PXAT", "EXAT", "EXPIREAT", "QUEUE_LIMIT", "TOKEN_LIMIT", "LEFT_TO_REDISSON", "LOOK_AGAIN"} {
 				if strings.Contains(strings.ToUpper(source), word) {
-					t.Errorf("a script says %s", word)
+					t.Errorf("a script contains %s", word)
 				}
 			}
 		}

@@ -14,7 +14,7 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// sentinelLockers returns a Locker by each way in.
+// sentinelLockers returns a Locker that uses Open, and one that uses New.
 func sentinelLockers(t testing.TB, s *testserver.Sentinel) (opened, made *lock.Locker) {
 	opened = lockerOn(t, Open(&redis.UniversalOptions{Addrs: s.Addrs(), MasterName: s.MasterName(), ReadOnly: true}))
 	client := redis.NewFailoverClient(&redis.FailoverOptions{SentinelAddrs: s.Addrs(), MasterName: s.MasterName()})
@@ -22,19 +22,19 @@ func sentinelLockers(t testing.TB, s *testserver.Sentinel) (opened, made *lock.L
 	return opened, lockerOn(t, New(client))
 }
 
-// S34: a failover under a lock that is held and one that is waited for. Both
-// holders know in time, new locks are granted as soon as the new primary
-// serves, and tokens rise over the promotion.
+// S34: a failover while one process holds a lock and another waits for it. The first keeps it, and
+// then the waiter gets it. New locks are granted as soon as the new primary serves, and
+// tokens rise over the promotion.
 func TestSentinelFailover(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"Asked", "Killed", "Stopped"} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			s := testserver.StartSentinel(t)
-			givenUpAfter := func(ms string) { // if it is silent for so long
+			setDownAfter := func(ms string) { // sets how long the primary may be silent before it is replaced
 				onAll(t, s.Addrs(), "SENTINEL", "SET", s.MasterName(), "down-after-milliseconds", ms)
 			}
-			givenUpAfter(unhurried)
+			setDownAfter(longSilence)
 			a, b := sentinelLockers(t, s)
 			key, free := newKey(t), newKey(t)
 			const lease = 6 * time.Second
@@ -43,7 +43,7 @@ func TestSentinelFailover(t *testing.T) {
 			waiter := start(t.Context(), b, ttl(lease), key)
 			old := s.Primary(t.Context())
 			queued(t, old.Addr(), key, 1)
-			for _, replica := range s.Replicas(t.Context()) { // else this would be about S30
+			for _, replica := range s.Replicas(t.Context()) { // otherwise this would be S30
 				eventually(t, soon, "the lock is copied", func() bool { return exists(t, replica.Addr(), key) })
 			}
 			gap := probe(t, b, free)
@@ -51,14 +51,14 @@ func TestSentinelFailover(t *testing.T) {
 			case "Asked":
 				s.Failover(t.Context())
 			case "Killed":
-				givenUpAfter("500")
+				setDownAfter("500")
 				old.Kill()
 			case "Stopped":
-				givenUpAfter("500")
+				setDownAfter("500")
 				old.Stop()
 			}
 			s.AwaitPrimary(t.Context(), old)
-			givenUpAfter(unhurried)
+			setDownAfter(longSilence)
 			_, other := acquireSoon(t, b, nil, newKey(t))
 			if err := finish(other); err != nil {
 				wantIs(t, err, lock.ErrLost) // it was taken at the old primary: S30
@@ -79,14 +79,14 @@ func TestSentinelFailover(t *testing.T) {
 	}
 }
 
-// S30: a replica is promoted that has not received the lock. Two holders are
-// possible until the first one's lease ends; it hears of that at its next
+// S30: a replica that has not received the lock is promoted. Two holders are possible
+// until the first one's lease ends. The first holder learns of the loss at its next
 // renewal, and the second has the higher token.
 func TestS30StaleReplicaIsPromoted(t *testing.T) {
 	t.Parallel()
 	primary, replica := testserver.StartRedis(t), replicaOf(t)
 	follow(t, replica, primary)
-	front := newSwitch(t, primary.Addr())
+	front := newRelay(t, primary.Addr())
 	a, b := newLocker(t, front.addr()), newLocker(t, front.addr())
 	warm(t, a)
 	key := newKey(t)
@@ -106,31 +106,31 @@ func TestS30StaleReplicaIsPromoted(t *testing.T) {
 	select {
 	case <-ctx.Done():
 	case <-time.After(lease):
-		t.Error("the first holder has not heard of its loss")
+		t.Error("the first holder has not learned of its loss")
 	}
 	wantIs(t, context.Cause(ctx), lock.ErrLost)
 	wantIs(t, finish(held), lock.ErrLost)
 	mustRelease(t, second)
 }
 
-// S34: connections that lead to what has become a replica are given up, also
-// where no Sentinel closes them.
+// S34: connections to a server that has become a replica are given up, also if
+// no Sentinel closes them.
 func TestS34Readonly(t *testing.T) {
 	t.Parallel()
 	primary, replica := testserver.StartRedis(t), replicaOf(t)
 	follow(t, replica, primary)
-	front := newSwitch(t, primary.Addr())
+	front := newRelay(t, primary.Addr())
 	l := newLocker(t, front.addr())
 	warm(t, l)
 	key := newKey(t)
-	_, held := acquire(t, l, ttl(12*time.Second), key) // the link of a replica takes time
+	_, held := acquire(t, l, ttl(12*time.Second), key) // the link to a replica takes time
 	eventually(t, soon, "the lock is copied", func() bool { return exists(t, replica.Addr(), key) })
 
 	command(t, replica.Addr(), "REPLICAOF", "NO", "ONE")
 	follow(t, primary, replica)
 	var err error
 	begin := time.Now()
-	for asks := begin; ; begin = time.Now() { // again, while a busy server has no answer to the first attempt in time
+	for asks := begin; ; begin = time.Now() { // repeated while a busy server does not answer the first attempt in time
 		err = refused(t, l, try(), newKey(t))
 		if !errors.Is(err, lock.ErrIndeterminate) || time.Since(asks) > soon {
 			break
@@ -141,7 +141,7 @@ func TestS34Readonly(t *testing.T) {
 	if took := time.Since(begin); took > time.Second+meter.Since(begin) {
 		t.Errorf("refused after %v", took)
 	}
-	front.to(replica.Addr()) // as a name that leads elsewhere by now: connections stay where they are
+	front.to(replica.Addr()) // like a name that leads to another server now: connections stay where they are
 	var all sync.WaitGroup
 	for range 20 {
 		all.Go(func() {
@@ -154,7 +154,7 @@ func TestS34Readonly(t *testing.T) {
 	mustRelease(t, held)
 }
 
-// A call ends with its context whatever hangs: Sentinels, primary or both.
+// A call ends with its context although the Sentinels and the servers hang.
 func TestSentinelHung(t *testing.T) {
 	t.Parallel()
 	s := testserver.StartSentinel(t)
@@ -181,7 +181,7 @@ func TestSentinelHung(t *testing.T) {
 			defer time.AfterFunc(time.Duration(20+10*i)*time.Millisecond, func() { at = time.Now(); cancel() }).Stop()
 			_, _, err := l.Acquire(ctx, nil, newKey(t))
 			if late := time.Since(at); late > 100*time.Millisecond+meter.Since(at) {
-				t.Errorf("%v late", late)
+				t.Errorf("the call ended %v after its context", late)
 			}
 			wantIs(t, err, context.Canceled)
 		})
@@ -189,16 +189,16 @@ func TestSentinelHung(t *testing.T) {
 	all.Wait()
 }
 
-// replicaOf starts a server that is to follow another.
+// replicaOf starts a server that can follow another one.
 func replicaOf(t testing.TB) *testserver.Instance {
 	return testserver.StartRedis(t, "--repl-ping-replica-period", "1")
 }
 
-// follow makes replica one of primary, and waits for the link.
+// follow makes replica a replica of primary, and waits until it receives writes.
 func follow(t testing.TB, replica, primary *testserver.Instance) {
 	t.Helper()
 	command(t, replica.Addr(), "REPLICAOF", "127.0.0.1", portOf(primary))
-	// Linked, a replica is not sent anything until its first acknowledgement.
+	// After the link is up, a replica is not sent anything until its first acknowledgement.
 	writer, err := testserver.Dial(t.Context(), primary.Addr())
 	if err != nil {
 		t.Fatal(err)
@@ -214,13 +214,13 @@ func follow(t testing.TB, replica, primary *testserver.Instance) {
 	})
 }
 
-// S34: who takes several locks while the primary is replaced waits for that, as who takes one does.
+// S34: AcquireAll waits for the end of a failover, as an acquire of one lock does.
 func TestSeveralDuringAFailover(t *testing.T) {
 	t.Parallel()
 	s := testserver.StartSentinel(t)
 	onAll(t, s.Addrs(), "SENTINEL", "SET", s.MasterName(), "down-after-milliseconds", "2000")
 	l, _ := sentinelLockers(t, s)
-	_, held := acquire(t, l, ttl(time.Minute), newKey(t)) // the connections stand
+	_, held := acquire(t, l, ttl(time.Minute), newKey(t)) // makes the connections
 	mustEnd(t, outcome{held: held})
 	s.Primary(t.Context()).Kill()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -230,6 +230,6 @@ func TestSeveralDuringAFailover(t *testing.T) {
 	if err != nil {
 		t.Fatalf("after %v: %v", time.Since(begin), err)
 	}
-	t.Logf("had after %v", time.Since(begin))
+	t.Logf("acquired after %v", time.Since(begin))
 	mustEnd(t, outcome{held: all})
 }

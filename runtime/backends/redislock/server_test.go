@@ -18,7 +18,7 @@ import (
 func TestServerAbsent(t *testing.T) {
 	t.Parallel()
 	l := newLocker(t, fmt.Sprintf("127.0.0.1:%d", testserver.Port(t)))
-	for range 8 { // more than a pool has connections
+	for range 8 { // more calls than a pool has connections
 		begin := time.Now()
 		err := l.Do(t.Context(), nil, "key", func(context.Context) error { t.Error("the method ran"); return nil })
 		wantIs(t, err, lock.ErrUnavailable)
@@ -29,7 +29,7 @@ func TestServerAbsent(t *testing.T) {
 	}
 }
 
-// A server that comes back is found at once.
+// A server that has come back is found at once.
 func TestServerComesBack(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -39,7 +39,7 @@ func TestServerComesBack(t *testing.T) {
 	for range 10 {
 		err := refused(t, l, try(), "key")
 		if err == nil {
-			t.Fatal("acquired at a server that is dead")
+			t.Fatal("acquired a lock while the server was dead")
 		}
 	}
 	server.Restart()
@@ -53,7 +53,7 @@ func TestServerComesBack(t *testing.T) {
 	})
 }
 
-// S29: a restart with empty memory.
+// S29: the server restarts with empty memory.
 func TestRestartEmpty(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -79,8 +79,8 @@ func TestRestartEmpty(t *testing.T) {
 	mustRelease(t, second)
 }
 
-// S31, S54: whatever took the lock away, the holder hears of it at the next
-// renewal, and no renewal makes it anew.
+// S31, S54: whatever took the lock away, the holder learns of the loss at the next
+// renewal, and no renewal makes the lock again.
 func TestLockTakenAway(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -107,13 +107,13 @@ func TestLockTakenAway(t *testing.T) {
 		wantIs(t, finish(held), lock.ErrLost)
 		got := hash(t, addr, "key")
 		if name == "taken by another" && got["x:1"] != "1" || name != "taken by another" && len(got) != 0 {
-			t.Errorf("%s: afterwards the key holds %v", name, got)
+			t.Errorf("%s: the key holds %v after the release", name, got)
 		}
 		command(t, addr, "DEL", "key")
 	}
 }
 
-// S31: taken away, and the method returns before the next renewal.
+// S31: the lock was taken away, and the method returns before the next renewal.
 func TestReleaseOfALockTakenAway(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
@@ -123,8 +123,8 @@ func TestReleaseOfALockTakenAway(t *testing.T) {
 	wantIs(t, finish(held), lock.ErrLost)
 }
 
-// S33: the server hangs. The holder hears of the end of its lease in time, on
-// its own clock.
+// S33: the server hangs. The holder learns in time, from its own clock, that its lease
+// has ended.
 func TestServerHangsWhileHeld(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -135,7 +135,7 @@ func TestServerHangsWhileHeld(t *testing.T) {
 	server.Stop()
 	receive(t, "the loss", ctx.Done())
 	if took := time.Since(begin); took < lease/2 || took > lease*4/3+20*time.Millisecond+meter.Since(begin) {
-		t.Errorf("lost after %v, the lease being %v", took, lease)
+		t.Errorf("lost after %v, with a lease of %v", took, lease)
 	}
 	wantIs(t, context.Cause(ctx), lock.ErrLost)
 	wantIs(t, finish(held), lock.ErrLost)
@@ -143,8 +143,8 @@ func TestServerHangsWhileHeld(t *testing.T) {
 	noOrphans(t, server.Addr(), "key")
 }
 
-// A server by itself that is silent is asked twice, and not as often as one that
-// refuses: each time may take as long as the client's timeouts.
+// A silent stand-alone server is asked twice, and not as often as one that refuses:
+// each time may take as long as the client's timeouts.
 func TestSilentServerIsAskedTwice(t *testing.T) {
 	t.Parallel()
 	const silence = 800 * time.Millisecond
@@ -161,7 +161,7 @@ func TestSilentServerIsAskedTwice(t *testing.T) {
 	p.Heal()
 }
 
-// S34: a master that became a replica.
+// S34: a master has become a replica.
 func TestReplica(t *testing.T) {
 	t.Parallel()
 	master, replica := testserver.StartRedis(t), testserver.StartRedis(t)
@@ -185,13 +185,13 @@ func TestReplica(t *testing.T) {
 	mustRelease(t, again)
 }
 
-// A primary that was made a replica, and has not its primary's data yet, does not
-// know whether a lock is lost.
-func TestEmptyReplicaKnowsOfNoLoss(t *testing.T) {
+// A primary that was made a replica, and does not have its primary's data yet, can't
+// tell whether a lock is lost.
+func TestEmptyReplicaReportsNoLoss(t *testing.T) {
 	t.Parallel()
 	addr, key := testserver.StartRedis(t).Addr(), newKey(t)
 	b := newTestBackend(t, addr)
-	l, _ := grantOf(t, b, wish(key, 1))
+	l, _ := grantOf(t, b, newAcquisition(key, 1))
 	if err := l.Renew(t.Context(), long); err != nil {
 		t.Fatal(err)
 	}
@@ -206,8 +206,8 @@ func TestEmptyReplicaKnowsOfNoLoss(t *testing.T) {
 	wantIs(t, l.Renew(t.Context(), long), lock.ErrLost)
 }
 
-// S35: no memory. Nothing is granted, nothing is left; what is held can be
-// renewed and released.
+// S35: the server has no memory left. It grants nothing and keeps nothing of the attempt.
+// Locks that are held can be renewed and released.
 func TestOutOfMemory(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -221,25 +221,25 @@ func TestOutOfMemory(t *testing.T) {
 		wantIsNot(t, err, lock.ErrNotAcquired, lock.ErrIndeterminate)
 	}
 	if n := len(command(t, addr, "KEYS", "*key*").([]any)); n != 0 {
-		t.Errorf("%d keys left behind", n)
+		t.Errorf("%d keys are left", n)
 	}
 	awaitRenewal(t, held)
 	mustRelease(t, held)
 	if exists(t, addr, "held") {
-		t.Error("not released")
+		t.Error("the lock was not released")
 	}
 	command(t, addr, "CONFIG", "SET", "maxmemory", "0")
 	_, again := acquire(t, l, nil, "key")
 	mustRelease(t, again)
 }
 
-// S22: a server that is busy with someone's endless script.
+// S22: the server is busy with an endless script of another client.
 func TestBusyServer(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t, "--busy-reply-threshold", "1")
 	addr := server.Addr()
 	refusals := refusedRenewals(make(chan error, 100))
-	l := lockerOn(t, lenient(New(newClient(t, addr), Options{Hooks: []redis.Hook{refusals}})))
+	l := lockerOn(t, allowSlowAnswers(New(newClient(t, addr), Options{Hooks: []redis.Hook{refusals}})))
 	warm(t, l)
 	_, held := acquire(t, l, ttl(6*time.Second), "held")
 	endless := make(chan error, 1)
@@ -264,7 +264,7 @@ func TestBusyServer(t *testing.T) {
 	mustRelease(t, held)
 }
 
-// refusedRenewals is a hook that gets what renewals end with, other than success.
+// refusedRenewals is a hook that receives the errors of renewals.
 type refusedRenewals chan error
 
 func (refusedRenewals) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -283,7 +283,7 @@ func (refusedRenewals) ProcessPipelineHook(next redis.ProcessPipelineHook) redis
 	return next
 }
 
-// S41: lock and token key part ways.
+// S41: the token key is deleted, and the lock is kept.
 func TestTokenKeyTakenAway(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)

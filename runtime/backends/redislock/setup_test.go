@@ -32,28 +32,28 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	meter = lagmeter.Start()
-	goleak.VerifyTestMain(judged{lagmeter.M{M: m, Meter: meter}})
+	goleak.VerifyTestMain(checkedTests{lagmeter.M{M: m, Meter: meter}})
 }
 
-// meter says by how much a time that was measured may be too long.
+// meter measures by how much the machine's delays may have lengthened a measured time.
 var meter *lagmeter.Meter
 
-// judged is the tests, which fail as well if go-redis printed what it must not.
-type judged struct{ lagmeter.M }
+// checkedTests runs the tests. It fails also if go-redis has printed an unexpected line.
+type checkedTests struct{ lagmeter.M }
 
-func (j judged) Run() int { return printed.verdict(j.M.Run()) }
+func (j checkedTests) Run() int { return printed.exitCode(j.M.Run()) }
 
-// soon is how long a test waits for what must happen, before it fails.
+// soon is how long a test waits for an event before it fails.
 const soon = 5 * time.Second
 
 var keyCount atomic.Int64
 
-// newKey returns a key that no other test uses, nor another run of this one.
+// newKey returns a key that no other test uses, and no other run of this one.
 func newKey(t testing.TB) string {
 	return fmt.Sprintf("%s:%d:%d", t.Name(), os.Getpid(), keyCount.Add(1))
 }
 
-// newClient returns a client as a user of the library makes it.
+// newClient returns a client that is made as a user of the library makes one.
 func newClient(t testing.TB, addr string, change ...func(*redis.Options)) *redis.Client {
 	o := &redis.Options{Addr: addr}
 	for _, c := range change {
@@ -64,18 +64,20 @@ func newClient(t testing.TB, addr string, change ...func(*redis.Options)) *redis
 	return c
 }
 
-// newLocker returns a Locker, that is one process as far as the lock can tell.
+// newLocker returns a Locker. For a lock, each Locker is a process of its own.
 func newLocker(t testing.TB, addr string, change ...func(*redis.Options)) *lock.Locker {
-	return lockerOn(t, lenient(New(newClient(t, addr, change...))))
+	return lockerOn(t, allowSlowAnswers(New(newClient(t, addr, change...))))
 }
 
-// hastyLocker is newLocker for the tests of how long a call goes on whose server says nothing.
-func hastyLocker(t testing.TB, addr string) *lock.Locker { return lockerOn(t, New(newClient(t, addr))) }
+// defaultLocker is newLocker without allowSlowAnswers, for tests of how long a call lasts while its server is silent.
+func defaultLocker(t testing.TB, addr string) *lock.Locker {
+	return lockerOn(t, New(newClient(t, addr)))
+}
 
-// lenient has b wait for each answer as long as the client's timeouts allow. A server that a
-// busy machine does not run for directLimit would have calls sent again, whose outcome is another
-// then: a release that has had no answer before does not say that the lock was lost.
-func lenient(b *Backend) *Backend {
+// allowSlowAnswers makes b wait for each answer as long as the client's timeouts allow. With the usual
+// directLimit, calls to a server that a busy machine does not run for that long would be sent again. Then
+// their outcome is another: a release that had no answer before does not report that the lock was lost.
+func allowSlowAnswers(b *Backend) *Backend {
 	b.router.directLimit = soon
 	return b
 }
@@ -94,9 +96,9 @@ func closeLocker(t testing.TB, l *lock.Locker) {
 	}
 }
 
-// newBackend is for the tests of the Backend by itself.
+// newTestBackend returns a Backend for tests that call its methods directly.
 func newTestBackend(t testing.TB, addr string, change ...func(*redis.Options)) *Backend {
-	b := lenient(New(newClient(t, addr, change...)))
+	b := allowSlowAnswers(New(newClient(t, addr, change...)))
 	t.Cleanup(func() {
 		if err := b.Close(); err != nil {
 			t.Errorf("Close: %v", err)
@@ -116,9 +118,9 @@ func proxied(t testing.TB) (server string, p *faultproxy.Proxy) {
 	return server, faultproxy.New(t, server)
 }
 
-// warm makes l's first connections, so that the server knows the scripts and
-// the eviction policy was looked at. On a busy machine a connection may take longer than the
-// read timeout of a test: then l connects again.
+// warm makes l's first connections, so that the server has the scripts and its eviction
+// policy has been checked. On a busy machine a connection may take longer than the read
+// timeout of a test. Then l connects again.
 func warm(t testing.TB, l *lock.Locker) {
 	t.Helper()
 	eventually(t, soon, "a connection stands", func() bool {
@@ -130,7 +132,7 @@ func warm(t testing.TB, l *lock.Locker) {
 	})
 }
 
-// answered reports whether there was an answer in time. It must not have been another error.
+// answered reports whether the answer came in time. Any other error fails the test.
 func answered(t testing.TB, err error) bool {
 	t.Helper()
 	if err != nil && !errors.Is(err, lock.ErrUnavailable) && !errors.Is(err, lock.ErrIndeterminate) {
@@ -156,18 +158,18 @@ func acquireUnder(t testing.TB, ctx context.Context, l *lock.Locker, p *lock.Pol
 	return ctx, held
 }
 
-// refused returns the error of an acquire that must not succeed.
+// refused returns the error of an acquire that must fail.
 func refused(t testing.TB, l *lock.Locker, p *lock.Policy, key string) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
 	return l.Do(ctx, p, key, func(context.Context) error {
-		t.Errorf("the method ran, under %s", key)
+		t.Errorf("the method ran under the lock %s", key)
 		return nil
 	})
 }
 
-// finish ends held as a wrapper does and returns what its caller would see.
+// finish releases held as a wrapper does, and returns the error that the wrapper's caller gets.
 func finish(held *lock.Hold) (err error) {
 	held.Release(&err)
 	return err
@@ -180,8 +182,8 @@ func mustRelease(t testing.TB, held *lock.Hold) {
 	}
 }
 
-// mustEnd releases what one that waited has got. A process that does not run for a part of
-// grantLease may lose that before its first renewal.
+// mustEnd releases the hold of a call that waited. A process that does not run for a part of
+// grantLease may have lost the lock before its first renewal.
 func mustEnd(t testing.TB, next outcome) {
 	t.Helper()
 	if err := finish(next.held); err != nil && (!errors.Is(err, lock.ErrLost) || time.Since(next.at) < grantLease/5) {
@@ -201,7 +203,7 @@ func token(t testing.TB, ctx context.Context) uint64 {
 func ttl(d time.Duration) *lock.Policy { return &lock.Policy{TTL: d} }
 func try() *lock.Policy                { return &lock.Policy{Try: true} }
 
-// command sends one command on a connection that is not the library's.
+// command sends one command on a connection of the test's own.
 func command(t testing.TB, addr string, args ...string) any {
 	t.Helper()
 	reply, err := testserver.Command(context.WithoutCancel(t.Context()), addr, args...)
@@ -227,7 +229,7 @@ func exists(t testing.TB, addr, key string) bool {
 	return existing(t, addr, key) == 1
 }
 
-// existing returns how many of keys exist. At a node of a cluster they must share a slot.
+// existing returns how many of the keys exist. At a node of a Cluster they must share a slot.
 func existing(t testing.TB, addr string, keys ...string) int64 {
 	t.Helper()
 	return command(t, addr, append([]string{"EXISTS"}, keys...)...).(int64)
@@ -238,10 +240,10 @@ func pttl(t testing.TB, addr, key string) time.Duration {
 	return time.Duration(command(t, addr, "PTTL", key).(int64)) * time.Millisecond
 }
 
-// hasNoExpiry reports whether the key is there for ever.
+// hasNoExpiry reports whether the key exists and never expires.
 func hasNoExpiry(t testing.TB, addr, key string) bool {
 	t.Helper()
-	return pttl(t, addr, key) == -time.Millisecond // of a key that is gone it is -2
+	return pttl(t, addr, key) == -time.Millisecond // for a missing key PTTL returns -2
 }
 
 // infoField returns one value of INFO.
@@ -255,7 +257,7 @@ func infoField(t testing.TB, addr, section, name string) string {
 	return ""
 }
 
-// eventually waits for a state that nobody announces.
+// eventually waits until is returns true. It is for states that nothing announces.
 func eventually(t testing.TB, within time.Duration, what string, is func() bool) {
 	t.Helper()
 	begin := time.Now()
@@ -299,7 +301,7 @@ type outcome struct {
 	at   time.Time
 }
 
-// queued waits until n processes stand in key's queue.
+// queued waits until n processes are in key's queue.
 func queued(t testing.TB, addr, key string, n int64) {
 	t.Helper()
 	eventually(t, soon, fmt.Sprintf("%d in the queue of %s", n, key), func() bool {
@@ -307,7 +309,7 @@ func queued(t testing.TB, addr, key string, n int64) {
 	})
 }
 
-// noChannels waits until nobody is subscribed to anything: a subscription outlives its last waiter.
+// noChannels waits until no client is subscribed to any channel. A subscription outlives its last waiter.
 func noChannels(t testing.TB, addr string) {
 	t.Helper()
 	eventually(t, linger+soon, "no subscription left", func() bool {
@@ -315,13 +317,13 @@ func noChannels(t testing.TB, addr string) {
 	})
 }
 
-// places returns how many acquisitions stand in the queue.
+// places returns the number of places that are taken in key's queue.
 func places(t testing.TB, addr, key string) int64 {
 	t.Helper()
 	return command(t, addr, "ZCARD", queueOf(key)).(int64)
 }
 
-// tombstones returns how many acquisitions of key were undone and are remembered.
+// tombstones returns the number of tombstones of key's acquisitions.
 func tombstones(t testing.TB, addr, key string) int {
 	t.Helper()
 	return len(command(t, addr, "KEYS", "lockgen:undone:{"+key+"}:*").([]any))
@@ -355,12 +357,12 @@ func wantIs(t testing.TB, err error, kinds ...error) {
 	}
 }
 
-// wantGaveUp checks the error of a wait that has ended. What came of an attempt in the middle of
-// which it ended is not known.
+// wantGaveUp checks the error of a wait that has ended. If it ended during an attempt, the outcome
+// of that attempt is unknown.
 func wantGaveUp(t testing.TB, err error) {
 	t.Helper()
 	if !errors.Is(err, lock.ErrNotAcquired) && !errors.Is(err, lock.ErrIndeterminate) {
-		t.Errorf("err = %v, want that of a wait that has ended", err)
+		t.Errorf("err = %v, want ErrNotAcquired or ErrIndeterminate", err)
 	}
 }
 
@@ -373,7 +375,7 @@ func wantIsNot(t testing.TB, err error, kinds ...error) {
 	}
 }
 
-// newID returns the id of an acquisition, as a Locker makes them.
+// newID returns the ID of an acquisition, in the form that a Locker gives it.
 func newID() string {
 	n := keyCount.Add(1)
 	return fmt.Sprintf("%08x-%04x-8000-8000-%012x:%d", os.Getpid(), uint16(n), n, n)

@@ -15,7 +15,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// mostCommands is what to take, or to free, a thousand keys of one slot may cost.
+// mostCommands is how many commands it may take to acquire, or to release, a thousand keys of one slot.
 const mostCommands = 12
 
 // several returns requests for n keys of one slot.
@@ -27,7 +27,7 @@ func several(tag string, n int, p *lock.Policy) []lock.Request {
 	return reqs
 }
 
-// anyLeft reports whether one of reqs is held, or stood for.
+// anyLeft reports whether one of reqs is held or waited for.
 func anyLeft(t *testing.T, addr string, reqs []lock.Request) bool {
 	t.Helper()
 	var keys []string
@@ -37,15 +37,15 @@ func anyLeft(t *testing.T, addr string, reqs []lock.Request) bool {
 	return existing(t, addr, keys...) > 0
 }
 
-// nothingIsLeft waits until none of reqs is held any more, or stood for: a release may go on
-// without its caller.
+// nothingIsLeft waits until none of reqs is held or waited for. A release may continue
+// after its caller has returned.
 func nothingIsLeft(t *testing.T, addr string, reqs []lock.Request) {
 	t.Helper()
-	eventually(t, soon, "none is left behind", func() bool { return !anyLeft(t, addr, reqs) })
+	eventually(t, soon, "no lock and no queue is left", func() bool { return !anyLeft(t, addr, reqs) })
 }
 
-// A server that was never asked for a lock before does as few commands for a thousand as
-// one that was.
+// A server that has never been asked for a lock runs as few commands for a thousand keys as
+// any other server.
 func TestAThousandKeysOfANewServer(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -64,8 +64,8 @@ func TestAThousandKeysOfANewServer(t *testing.T) {
 	nothingIsLeft(t, server.Addr(), reqs)
 }
 
-// testClusterSeveral takes a thousand keys of each of two slots at each master. In the order
-// in which a call takes them those of the slots alternate.
+// testClusterSeveral takes a thousand keys of each of two slots at each master. The call takes the
+// keys of the two slots in turn.
 func testClusterSeveral(t *testing.T, c *testserver.Cluster) {
 	l := clusterLocker(t, c)
 	var reqs []lock.Request
@@ -112,19 +112,19 @@ func testClusterSeveral(t *testing.T, c *testserver.Cluster) {
 	}
 }
 
-// tooMany reports whether n commands, or round trips, since begin are none or more than most. Those
-// that a machine is so late with that they are given up are sent again, and don't count.
+// tooMany reports whether n commands, or round trips, since begin are none or more than most. Commands
+// that a slow machine was too late with are sent again, and don't count.
 func tooMany(n, most int, begin time.Time) bool {
 	return n == 0 || n > most && meter.Since(begin) < failoverTimeout
 }
 
-// testClusterSpread takes a thousand keys without a tag, which are spread over the slots of
-// three masters. One script's keys must share a slot, so each master runs one for a slot.
-// All of a master go to it in a few pipelines.
+// testClusterSpread takes a thousand keys without a tag, which are in many slots of three masters.
+// The keys of a script must share a slot, so each master runs one script for each slot.
+// The scripts for a master are sent in a few pipelines.
 func testClusterSpread(t *testing.T, c *testserver.Cluster) {
 	client, sentAsOne := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()}), new(trips)
 	t.Cleanup(func() { _ = client.Close() })
-	l, name := lockerOn(t, lenient(New(client, Options{Hooks: []redis.Hook{sentAsOne}}))), newKey(t)
+	l, name := lockerOn(t, allowSlowAnswers(New(client, Options{Hooks: []redis.Hook{sentAsOne}}))), newKey(t)
 	for _, keys := range keysAt(t, c, 1) {
 		_, held := acquire(t, l, nil, keys[0])
 		mustRelease(t, held)
@@ -155,7 +155,7 @@ func testClusterSpread(t *testing.T, c *testserver.Cluster) {
 		for node, of := range slots {
 			n := scriptCalls(t, node) - did[node]
 			t.Logf("%s: %d commands for %d slots of a master", what, n, len(of))
-			if tooMany(n, len(of)+mostCommands, begin) { // a script that is new to a server is sent twice
+			if tooMany(n, len(of)+mostCommands, begin) { // a script that a server does not know is sent twice
 				t.Errorf("%s: %d commands at a master, want one for each of its %d slots", what, n, len(of))
 			}
 		}
@@ -178,11 +178,11 @@ func testClusterSpread(t *testing.T, c *testserver.Cluster) {
 	count("free", func() { mustRelease(t, held) })
 	for i := 0; i < len(reqs); i += 20 {
 		key := reqs[i].Key
-		eventually(t, soon, "none is left behind", func() bool { return !exists(t, c.NodeFor(key).Addr(), key) })
+		eventually(t, soon, "the key is free", func() bool { return !exists(t, c.NodeFor(key).Addr(), key) })
 	}
 }
 
-// A slot that moves while its locks are held is followed by each of them.
+// When a slot moves while its locks are held, each of the releases follows it.
 func testClusterSeveralOfAMovedSlot(t *testing.T, c *testserver.Cluster) {
 	l, tag := clusterLocker(t, c), newKey(t)
 	reqs := several(tag, 300, nil)
@@ -197,8 +197,8 @@ func testClusterSeveralOfAMovedSlot(t *testing.T, c *testserver.Cluster) {
 	}
 }
 
-// All or none: while one of a thousand is held elsewhere none behind it is, and when the
-// caller gives up none is.
+// All or none: while another process holds one of a thousand keys, the keys behind it are not held. When
+// the caller gives up, no key is held.
 func TestOneOfAThousandIsHeld(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
@@ -212,7 +212,7 @@ func TestOneOfAThousandIsHeld(t *testing.T) {
 		done <- err
 	}()
 	queue := "lockgen:queue:" + reqs[500].Key + ":"
-	eventually(t, soon, "it waits for the one, and holds what is before it", func() bool {
+	eventually(t, soon, "the call waits for the one, and holds those before it", func() bool {
 		return exists(t, addr, queue) && exists(t, addr, reqs[499].Key) && !exists(t, addr, reqs[501].Key) && !exists(t, addr, reqs[999].Key)
 	})
 	cancel()
@@ -223,13 +223,13 @@ func TestOneOfAThousandIsHeld(t *testing.T) {
 	if !errors.As(err, &where) || where.Key != reqs[500].Key {
 		t.Errorf("the error names no key: %v", err)
 	}
-	eventually(t, soon, "it stands in no line", func() bool { return !exists(t, addr, queue) })
+	eventually(t, soon, "the call has left the queue", func() bool { return !exists(t, addr, queue) })
 	eventually(t, soon, "the first is free", func() bool { return !exists(t, addr, reqs[0].Key) })
 	mustRelease(t, theirs)
 	eventually(t, soon, "nothing is held", func() bool { return !anyLeft(t, addr, reqs) })
 }
 
-// together matches the command for several locks of which key is one.
+// together matches the command for several locks, one of which is key.
 func together(key string) faultproxy.Match {
 	return either(
 		faultproxy.Command("evalsha", togetherScript.hash, key),
@@ -237,8 +237,8 @@ func together(key string) faultproxy.Match {
 	)
 }
 
-// S12, S16: the reply to one of the commands is lost, in the middle. It is sent again, and
-// each lock is held once.
+// S12, S16: the reply to one of the commands, in the middle, is lost. The command is sent
+// again, and each lock is held once.
 func TestLostReplyForSeveral(t *testing.T) {
 	t.Parallel()
 	server, p := proxied(t)
@@ -259,7 +259,7 @@ func TestLostReplyForSeveral(t *testing.T) {
 	nothingIsLeft(t, server, reqs)
 }
 
-// S14: no reply comes any more. What was taken is undone as soon as the server can be reached.
+// S14: no reply arrives any more. What was taken is undone as soon as the server can be reached.
 func TestUnknownOutcomeOfSeveral(t *testing.T) {
 	t.Parallel()
 	server, p := proxied(t)
@@ -277,7 +277,7 @@ func TestUnknownOutcomeOfSeveral(t *testing.T) {
 	mustRelease(t, held)
 }
 
-// What is wrong with one of several is its own affair, also of those that can't be sent.
+// An error of one of several keys fails no other key. Some of these keys can't be sent at all.
 func TestSeveralWithAWrongOne(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)

@@ -14,8 +14,8 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// used has l lock key n times, and returns how many scripts that took the server.
-func used(t *testing.T, server *testserver.Instance, l *lock.Locker, p *lock.Policy, key string, n int) int {
+// useKey acquires and releases key n times, and returns how many scripts the server ran for it.
+func useKey(t *testing.T, server *testserver.Instance, l *lock.Locker, p *lock.Policy, key string, n int) int {
 	t.Helper()
 	before := scriptCalls(t, server)
 	for range n {
@@ -25,34 +25,34 @@ func used(t *testing.T, server *testserver.Instance, l *lock.Locker, p *lock.Pol
 	return scriptCalls(t, server) - before
 }
 
-// keeps has l use key until it keeps the lease: its process may not hear yet who waits, as
-// the subscription takes time on a busy machine, and gives back what it can't keep safely.
-func keeps(t *testing.T, server *testserver.Instance, l *lock.Locker, p *lock.Policy, key string) {
+// awaitKept makes l use key until it keeps the lease. On a busy machine the subscription takes time. Until the
+// process learns who waits, it releases a lease that it can't keep safely.
+func awaitKept(t *testing.T, server *testserver.Instance, l *lock.Locker, p *lock.Policy, key string) {
 	t.Helper()
 	eventually(t, soon, "the lease is kept", func() bool {
-		used(t, server, l, p, key, 1)
+		useKey(t, server, l, p, key, 1)
 		return l.Snapshot().Idle == 1
 	})
 }
 
-// Repeated locking costs no command once the lease is kept. Another process has the lock
-// as soon as it asks, also where it asked before the owner's first release.
+// Locking a key repeatedly sends no command once the lease is kept. Another process gets the lock
+// as soon as it asks, also if it asked before the owner's first release.
 func TestStickyLock(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	addr, key := server.Addr(), newKey(t)
 	one, two := newLocker(t, addr), newLocker(t, addr)
 	p := sticky(time.Minute)
-	keeps(t, server, one, p, key)
-	if n := used(t, server, one, p, key, 1000); n != 0 {
-		t.Errorf("%d scripts for 1000 holds of a lease that is kept, want none", n)
+	awaitKept(t, server, one, p, key)
+	if n := useKey(t, server, one, p, key, 1000); n != 0 {
+		t.Errorf("%d scripts for 1000 holds of a kept lease, want none", n)
 	}
 	for range 5 {
 		begin := time.Now()
-		used(t, server, two, p, key, 100)
-		used(t, server, one, p, key, 100)
+		useKey(t, server, two, p, key, 100)
+		useKey(t, server, one, p, key, 100)
 		if took := time.Since(begin); took > time.Second+meter.Since(begin) {
-			t.Errorf("the lock went over and back in %v", took)
+			t.Errorf("the lock needed %v to change its owner twice", took)
 		}
 	}
 	_, held := acquire(t, one, p, key)
@@ -64,17 +64,17 @@ func TestStickyLock(t *testing.T) {
 		t.Fatal(next.err)
 	}
 	mustEnd(t, next)
-	eventually(t, soon, "nothing is kept for nobody", func() bool { return one.Snapshot().Idle == 0 })
+	eventually(t, soon, "no lease is kept", func() bool { return one.Snapshot().Idle == 0 })
 }
 
-// 64 goroutines of a process, each with a key of its own, send nothing at all once each has
+// 64 goroutines of a process, each with its own key, send no command once each has
 // its lease.
 func TestStickyLocksCostNoCommand(t *testing.T) {
 	t.Parallel()
 	const keys, cycles = 64, 1000
 	server := testserver.StartRedis(t)
 	l, p, key := newLocker(t, server.Addr()), sticky(time.Minute), newKey(t)
-	p.TTL = time.Hour // no lease is renewed meanwhile
+	p.TTL = time.Hour // no lease is renewed during the test
 	rounds := func(n int) {
 		var work sync.WaitGroup
 		for i := range keys {
@@ -99,16 +99,16 @@ func TestStickyLocksCostNoCommand(t *testing.T) {
 		return l.Snapshot().Idle == keys
 	})
 	before := commands()
-	eventually(t, soon, "the first acquires have nothing left to do", func() bool {
+	eventually(t, soon, "the first acquires have no background work left", func() bool {
 		last := before
 		before = commands()
-		return before == last+1 // the question itself
+		return before == last+1 // the command that asks for the number
 	})
 	begin := time.Now()
 	rounds(cycles)
 	took, sent := time.Since(begin), commands()-before
 	t.Logf("%d commands for %d cycles in %v", sent, keys*cycles, took.Round(time.Millisecond))
-	if sent > 10 { // that ask for the number, or register the Locker
+	if sent > 10 { // the commands that ask for the number, or register the Locker
 		t.Errorf("%d commands for %d cycles in %v, want none", sent, keys*cycles, took)
 	}
 	if n := l.Snapshot().Idle; n != keys {
@@ -116,21 +116,21 @@ func TestStickyLocksCostNoCommand(t *testing.T) {
 	}
 }
 
-// While its process can't hear who waits, a lease is not kept.
-func TestStickyLockOfADeafProcess(t *testing.T) {
+// A lease is not kept while its process can't learn who waits.
+func TestStickyLockWithoutASubscription(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	key, l := newKey(t), newLocker(t, server.Addr())
-	keeps(t, server, l, sticky(time.Minute), key)
+	awaitKept(t, server, l, sticky(time.Minute), key)
 	command(t, server.Addr(), "CLIENT", "KILL", "TYPE", "pubsub")
-	eventually(t, soon, "what may be wanted is given back", func() bool {
+	eventually(t, soon, "a lease that others may want is released", func() bool {
 		return l.Snapshot().Idle == 0 && command(t, server.Addr(), "EXISTS", key) == int64(0)
 	})
-	keeps(t, server, l, sticky(time.Minute), key)
+	awaitKept(t, server, l, sticky(time.Minute), key)
 }
 
-// S1: a process that is stopped while its lease is idle costs the others what Sticky says,
-// and says no more that it has the lock when it goes on.
+// S1: a process that is stopped while its lease is idle delays the others for Policy.Sticky at most, and
+// does not say any more that it has the lock after it continues.
 func TestStickyOwnerIsStopped(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -142,14 +142,14 @@ func TestStickyOwnerIsStopped(t *testing.T) {
 	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	var status syscall.WaitStatus // until all its threads stand still
+	var status syscall.WaitStatus // wait until all its threads have stopped
 	if _, err := syscall.Wait4(p.cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
 		t.Fatalf("%v: %v", status, err)
 	}
 	begin := time.Now()
 	ctx, held := acquire(t, newLocker(t, addr), nil, "key")
 	if took := time.Since(begin); took > kept+50*time.Millisecond+meter.Since(begin) || took < kept/3-meter.Since(last) {
-		t.Errorf("it cost %v, where the lease is kept for %v", took, kept)
+		t.Errorf("the other process waited %v, with a lease that is kept for %v", took, kept)
 	}
 	if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
@@ -157,20 +157,20 @@ func TestStickyOwnerIsStopped(t *testing.T) {
 	p.tell("sticky key %v 1", kept)
 	time.Sleep(100 * time.Millisecond)
 	if err := lock.Check(ctx); err != nil || len(p.answers) > 0 {
-		t.Errorf("two have the lock: %v", err)
+		t.Errorf("two processes have the lock: %v", err)
 	}
 	mustRelease(t, held)
 	p.answer()
 }
 
-// What an acquisition has the process told is forgotten with it.
+// The subscriber forgets an acquisition when it has ended.
 func TestNothingOfAStickyLockIsLeft(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	b, key := New(newClient(t, server.Addr())), newKey(t)
 	l, other := lockerOn(t, b), newLocker(t, server.Addr())
 	p := sticky(time.Second)
-	used(t, server, l, p, key, 10)
+	useKey(t, server, l, p, key, 10)
 	_, held := acquire(t, other, nil, key)
 	wantIs(t, refused(t, l, &lock.Policy{Try: true, Sticky: p.Sticky}, key), lock.ErrNotAcquired)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)

@@ -14,7 +14,7 @@ import (
 
 func sticky(d time.Duration) *lock.Policy { return &lock.Policy{Sticky: d} }
 
-// BenchmarkSticky is the work of one process that locks 64 keys again and again.
+// BenchmarkSticky measures one process that locks 64 keys again and again.
 func BenchmarkSticky(b *testing.B) {
 	const keys = 64
 	l, p := newLocker(b, testserver.Redis(b)), sticky(2*time.Second)
@@ -34,7 +34,7 @@ func BenchmarkSticky(b *testing.B) {
 	b.ReportMetric(float64(b.N/keys*keys)/b.Elapsed().Seconds(), "cycles/s")
 }
 
-// BenchmarkStickyRecall is what it takes one process to have a lock that another one keeps
+// BenchmarkStickyRecall measures how long a process needs to get a lock that another process keeps
 // idle.
 func BenchmarkStickyRecall(b *testing.B) {
 	addr, key, p := testserver.Redis(b), newKey(b), sticky(2*time.Second)

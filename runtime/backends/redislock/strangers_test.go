@@ -12,20 +12,20 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// A client of Redisson that waits has its share: by turns with as many of ours as wait, it
-// is told that the lock is free, and ours keep away for a moment. Whoever of ours is granted
-// the lock beside one holds it once.
-func TestStrangersHaveTheirShare(t *testing.T) {
+// A client of Redisson that waits gets its share: it has turns like each of our processes that wait. In its turn
+// it is told that the lock is free, and our processes do not take the lock for a moment. One of
+// ours that is granted the lock while Redisson's client waits holds it only once.
+func TestRedissonHasItsShare(t *testing.T) {
 	t.Parallel()
 	addr, key := testserver.Redis(t), newKey(t)
-	stranger := newClient(t, addr).Subscribe(t.Context(), channelOf(key))
-	defer stranger.Close()
-	eventually(t, soon, "the stranger listens", func() bool { return subscribers(t, addr, channelOf(key)) == 1 })
+	listener := newClient(t, addr).Subscribe(t.Context(), channelOf(key))
+	defer listener.Close()
+	eventually(t, soon, "Redisson's client listens", func() bool { return subscribers(t, addr, channelOf(key)) == 1 })
 	left, given := 0, 0
 	for range 100 {
 		held, _ := holding(t, addr, key)
-		b, a := newTestBackend(t, addr), wish(key, 10)
-		s := waits(t, b, a)
+		b, a := newTestBackend(t, addr), newAcquisition(key, 10)
+		s := startWaiting(t, b, a)
 		begin := time.Now()
 		freeLease(t, held)
 		if isOwner(t, addr, a) {
@@ -35,56 +35,57 @@ func TestStrangersHaveTheirShare(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// One that finds little left of its grant's lease asks the server, which says nothing
-			// of strangers.
+			// A process that finds little of its grant left asks the server, which does not tell about
+			// Redisson's clients.
 			if _, n := l.Tokens(); n != 1 && l.(driver.ProvisionalLease).Term() == grantLease {
-				t.Errorf("%d holds in a row beside a stranger", n)
+				t.Errorf("%d holds in a row while Redisson's client waits", n)
 			}
 			freeLease(t, l)
 			command(t, addr, "DEL", strangersOf(key))
 			continue
 		}
 		left++
-		if _, err := newTestBackend(t, addr).Acquire(t.Context(), wish(key, 1)); !isHeldError(err) && time.Since(begin) < leftToRedisson {
-			t.Errorf("ours did not keep away: %v", err)
+		_, err := newTestBackend(t, addr).Acquire(t.Context(), newAcquisition(key, 1))
+		if !isHeldError(err) && time.Since(begin) < leftToRedisson {
+			t.Errorf("one of ours took the lock: %v", err)
 		}
-		receive(t, "the notice to look after it", s.C())
+		receive(t, "the notice to try after Redisson's turn", s.C())
 		if err := b.Undo(t.Context(), a); err != nil {
 			t.Error(err)
 		}
 		command(t, addr, "DEL", key, queueOf(key), strangersOf(key))
 	}
 	if left < 20 || given < 20 {
-		t.Errorf("left to the stranger %d times, given to ours %d times", left, given)
+		t.Errorf("left to Redisson %d times, granted to ours %d times", left, given)
 	}
 }
 
-// Where none of ours is in line, a lock is left to a client of Redisson half of the time, so
-// that whoever locks again at once lets it in; until that is seen to have the lock, and then
-// the one of ours that comes after it holds once.
-func TestStrangerBesideOneOfOurs(t *testing.T) {
+// While none of ours is in the queue, a release leaves the lock to a client of Redisson half of the time, so
+// that a process that locks again at once lets it in. The lock is left until that client is seen to have
+// it. Then the next one of ours holds it only once.
+func TestShareOfRedissonWithoutAQueue(t *testing.T) {
 	t.Parallel()
 	addr, key := testserver.Redis(t), newKey(t)
-	stranger := newClient(t, addr).Subscribe(t.Context(), channelOf(key))
-	defer stranger.Close()
-	eventually(t, soon, "the stranger listens", func() bool { return subscribers(t, addr, channelOf(key)) == 1 })
+	listener := newClient(t, addr).Subscribe(t.Context(), channelOf(key))
+	defer listener.Close()
+	eventually(t, soon, "Redisson's client listens", func() bool { return subscribers(t, addr, channelOf(key)) == 1 })
 	strangers := strangersOf(key)
 	b := newTestBackend(t, addr)
 	left, given := 0, 0
 	for range 1000 {
-		l, err := b.Acquire(t.Context(), wish(key, 10))
+		l, err := b.Acquire(t.Context(), newAcquisition(key, 10))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, n := l.Tokens(); n != 10 {
-			t.Errorf("%d holds in a row before a stranger has held it", n)
+			t.Errorf("%d holds in a row before Redisson's client has had the lock", n)
 		}
 		begin := time.Now()
 		freeLease(t, l)
 		isLeft := command(t, addr, "EXISTS", strangers) == int64(1)
 		command(t, addr, "DEL", strangers)
 		switch {
-		case time.Since(begin) > leftToRedisson: // it may have been left, and is not any more
+		case time.Since(begin) > leftToRedisson: // the time for which the lock was left may be over
 		case isLeft:
 			left++
 		default:
@@ -95,43 +96,43 @@ func TestStrangerBesideOneOfOurs(t *testing.T) {
 		}
 	}
 	if left < 20 || given < 20 {
-		t.Errorf("left to the stranger %d times, and %d times not", left, given)
+		t.Errorf("left to Redisson %d times, and not left %d times", left, given)
 	}
 
 	command(t, addr, "SET", strangers, "", "PX", "60000")
-	once := wish(key, 1)
+	once := newAcquisition(key, 1)
 	once.Queue = false
 	l, err := b.Acquire(t.Context(), once)
 	if err != nil {
-		t.Fatalf("one that only tries, of a lock that nobody holds: %v", err)
+		t.Fatalf("a call that only tries, for a free lock: %v", err)
 	}
 	freeLease(t, l)
 	command(t, addr, "SET", strangers, "", "PX", "60000")
-	a := wish(key, 10)
-	s := waits(t, b, a)
-	java := newRedisson(t, addr, key)
-	if !java.lock(10 * time.Second) {
+	a := newAcquisition(key, 10)
+	s := startWaiting(t, b, a)
+	redisson := newRedisson(t, addr, key)
+	if !redisson.lock(10 * time.Second) {
 		t.Fatal("not locked")
 	}
 	if _, err := b.Acquire(t.Context(), a); !isHeldError(err) {
-		t.Fatalf("held by a stranger: %v", err)
+		t.Fatalf("while Redisson holds the lock: %v", err)
 	}
 	if command(t, addr, "EXISTS", strangers) != int64(0) {
-		t.Error("a stranger has had its turn, and the lock is still left to strangers")
+		t.Error("Redisson's client has had its turn, but the lock is still left to it")
 	}
-	java.unlock()
+	redisson.unlock()
 	receive(t, "the notice", s.C())
 	l, err = b.Acquire(t.Context(), a)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, n := l.Tokens(); n != 1 {
-		t.Errorf("%d holds in a row after a stranger", n)
+		t.Errorf("%d holds in a row after Redisson's turn", n)
 	}
 	freeLease(t, l)
 }
 
-// Whoever waits for a lock keeps nobody from another one, whatever their names.
+// A call that waits for one lock keeps nobody from another lock, whatever the names of the two.
 func TestNamesLikeKeysOfOurs(t *testing.T) {
 	t.Parallel()
 	addr, key := testserver.Redis(t), newKey(t)
@@ -139,10 +140,10 @@ func TestNamesLikeKeysOfOurs(t *testing.T) {
 	other := "{" + key + "}:strangers"
 	_, held := acquire(t, one, nil, other)
 	waiting := start(t.Context(), two, nil, other)
-	eventually(t, soon, "one waits", func() bool { return command(t, addr, "ZCARD", "lockgen:queue:"+other+":") == int64(1) })
+	eventually(t, soon, "one call waits", func() bool { return command(t, addr, "ZCARD", "lockgen:queue:"+other+":") == int64(1) })
 	_, free, err := one.Acquire(t.Context(), &lock.Policy{Wait: soon}, key)
 	if err != nil {
-		t.Errorf("a lock that nobody has: %v", err)
+		t.Errorf("the free lock: %v", err)
 	} else {
 		mustRelease(t, free)
 	}
@@ -150,37 +151,37 @@ func TestNamesLikeKeysOfOurs(t *testing.T) {
 	mustEnd(t, receive(t, "the lock", waiting))
 }
 
-// A lock and the one that is named like its hash tag share nothing.
+// A lock shares nothing with the lock that is named like its hash tag.
 func TestNameOfAHashTagIsAnotherLock(t *testing.T) {
 	t.Parallel()
 	addr, key := testserver.Redis(t), newKey(t)
 	held, _ := holding(t, addr, key)
-	b, a := newTestBackend(t, addr), wish("{"+key+"}", 1)
+	b, a := newTestBackend(t, addr), newAcquisition("{"+key+"}", 1)
 	other, _ := holding(t, addr, a.Key)
-	waits(t, b, a)
+	startWaiting(t, b, a)
 	freeLease(t, held)
 	if exists(t, addr, key) {
-		t.Error("who waits for the other was granted this one")
+		t.Error("the waiter for the other lock was granted this one")
 	}
 	begin := time.Now()
 	freeLease(t, other)
 	if !wasGranted(t, addr, a, begin) {
-		t.Error("who waits was not granted the lock")
+		t.Error("the waiter was not granted the lock")
 	}
 }
 
-// Those of ours that wait for a release of Redisson's are no strangers, whatever the name.
-func TestListeningToRedissonCountsAsNoStranger(t *testing.T) {
+// Processes of ours that wait for Redisson's release are not counted as Redisson's clients, whatever the lock's name.
+func TestListeningToRedissonIsNotCounted(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
 	for _, name := range []string{"", "*[a]?\\"} {
 		key := newKey(t) + name
-		java := newRedisson(t, addr, key)
-		if !java.lock(10 * time.Second) {
+		redisson := newRedisson(t, addr, key)
+		if !redisson.lock(10 * time.Second) {
 			t.Fatal("not locked")
 		}
-		b, a := newTestBackend(t, addr), wish(key, 1)
-		s := waits(t, b, a)
+		b, a := newTestBackend(t, addr), newAcquisition(key, 1)
+		s := startWaiting(t, b, a)
 		awaitListeningToRedisson(t, b, key)
 		if n := command(t, addr, "PUBSUB", "NUMSUB", channelOf(key)).([]any)[1]; n != int64(0) {
 			t.Errorf("%v subscribers are counted", n)
@@ -188,33 +189,33 @@ func TestListeningToRedissonCountsAsNoStranger(t *testing.T) {
 		for len(s.C()) > 0 {
 			<-s.C()
 		}
-		java.unlock()
+		redisson.unlock()
 		receive(t, "the notice", s.C())
 		l, _ := grantOf(t, b, a)
 		freeLease(t, l)
 	}
 }
 
-// Redisson's clients are told of a release by the lock's own key, as while its slot is on its way.
+// A release by the lock's own key alone, as while its slot is moving, is announced to Redisson's clients.
 func TestReleaseByTheLocksOwnKeyIsAnnounced(t *testing.T) {
 	t.Parallel()
 	addr, key := testserver.Redis(t), newKey(t)
-	java := newClient(t, addr).Subscribe(t.Context(), channelOf(key))
-	defer java.Close()
-	if _, err := java.Receive(t.Context()); err != nil {
+	redisson := newClient(t, addr).Subscribe(t.Context(), channelOf(key))
+	defer redisson.Close()
+	if _, err := redisson.Receive(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	l, _ := grantOf(t, newTestBackend(t, addr), &driver.Acquisition{Key: key, ID: newID(), TTL: time.Minute, Tokens: 1})
 	first := l.(*lease).releaseCall(0)
-	first.failed = errors.New("TRYAGAIN its slot is on its way")
+	first.failed = errors.New("TRYAGAIN the slot is moving")
 	if err := l.(*lease).release(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
 	if exists(t, addr, key) {
-		t.Error("not released")
+		t.Error("the lock was not released")
 	}
-	message, err := java.ReceiveTimeout(t.Context(), soon)
+	message, err := redisson.ReceiveTimeout(t.Context(), soon)
 	if m, ok := message.(*redis.Message); !ok || m.Payload != "0" {
-		t.Errorf("heard %v, %v", message, err)
+		t.Errorf("received %v, %v", message, err)
 	}
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// stub is a server that says what a test has it say, for states that a real
-// one can't be brought to. It returns its address; answer is called for each
-// command, from several goroutines, and returns a reply in RESP, or "" to hang up.
+// stub starts a server that answers as a test tells it to, for states that a real server can't be
+// brought to. It returns the address. It calls answer for each command, from several
+// goroutines. answer returns a reply in RESP, or "" to close the connection.
 func stub(t *testing.T, answer func(args []string) string) string {
 	t.Helper()
 	return stubOn(t, listen(t), answer)
@@ -71,7 +71,7 @@ func stubOn(t *testing.T, listener net.Listener, answer func(args []string) stri
 	})
 	t.Cleanup(func() {
 		_ = listener.Close()
-		conns.Wait() // clients have closed: their clean-up ran before
+		conns.Wait() // the clients have closed, because their clean-up ran before
 	})
 	return listener.Addr().String()
 }
@@ -110,7 +110,7 @@ const (
 	freed          = ":1\r\n"
 )
 
-// scripted answers the three scripts and knows no other command.
+// scripted answers the scripts that acquire, renew and release, and no other command.
 func scripted(acquire, renew, release func() string) func([]string) string {
 	return func(args []string) string {
 		if args[0] != "evalsha" && args[0] != "eval" {
@@ -128,7 +128,7 @@ func scripted(acquire, renew, release func() string) func([]string) string {
 
 func always(reply string) func() string { return func() string { return reply } }
 
-// S22: what the server refuses is unavailable, not held by another.
+// S22: if the server refuses a call, the engine is unavailable, and the lock is not held by another.
 func TestErrorsOfTheServer(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
@@ -167,16 +167,17 @@ func TestErrorsOfTheServer(t *testing.T) {
 	}
 }
 
-// A script's error may come with words before the class (Redis before 7).
+// The error of a script may have words before the error code (Redis before 7).
 func TestConflictIsSeenInTheErrorOfAScript(t *testing.T) {
 	t.Parallel()
-	refuse := always("-ERR Error running script (call to f_0): @user_script:1: WRONGTYPE Operation against a key holding the wrong kind of value\r\n")
+	refuse := always("-ERR Error running script (call to f_0): @user_script:1: " +
+		"WRONGTYPE Operation against a key holding the wrong kind of value\r\n")
 	l := newLocker(t, stub(t, scripted(refuse, refuse, refuse)))
 	err := refused(t, l, nil, "key")
 	wantIs(t, err, lock.ErrConflict)
 }
 
-// A state that passes within half a second is waited for.
+// A call is sent again if the server's state passes within half a second.
 func TestPassingStatesAreRetried(t *testing.T) {
 	t.Parallel()
 	for _, word := range []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN"} {
@@ -190,7 +191,7 @@ func TestPassingStatesAreRetried(t *testing.T) {
 			l := newLocker(t, stub(t, scripted(func() string { return <-answers }, always(renewed), always(freed))))
 			begin := time.Now()
 			_, held, err := l.Acquire(t.Context(), nil, "key")
-			if err != nil && time.Since(begin) < resendLimit { // it is not sent again later
+			if err != nil && time.Since(begin) < resendLimit { // it is not sent again after that
 				t.Error(err)
 			}
 			held.Release(nil)
@@ -198,14 +199,14 @@ func TestPassingStatesAreRetried(t *testing.T) {
 	}
 }
 
-// S22, S53: a server that refuses to renew has not said that the lock is lost.
+// S22, S53: a server that refuses a renewal has not said that the lock is lost.
 func TestRenewalRefusedForTheMoment(t *testing.T) {
 	t.Parallel()
 	for _, word := range []string{"BUSY", "LOADING", "OOM", "READONLY", "MISCONF", "MOVED 1 127.0.0.1:1", "NOSCRIPT"} {
 		t.Run(word, func(t *testing.T) {
 			t.Parallel()
 			renewals := make(chan string, 100)
-			for range 2 { // and time for more tries on a busy machine
+			for range 2 { // the lease leaves time for more attempts on a busy machine
 				renewals <- "-" + word + " for the moment\r\n"
 			}
 			for range cap(renewals) - len(renewals) {
@@ -219,22 +220,25 @@ func TestRenewalRefusedForTheMoment(t *testing.T) {
 	}
 }
 
-// An answer that is none grants nothing.
+// A reply that is no answer to the script grants nothing.
 func TestNonsenseFromTheServer(t *testing.T) {
 	t.Parallel()
-	for _, reply := range []string{"+OK\r\n", "+\r\n", "$-1\r\n", "$1\r\n1\r\n", "*0\r\n", "*1\r\n:1\r\n", "*2\r\n:1\r\n$1\r\nx\r\n", "*3\r\n:1\r\n:1\r\n$1\r\n1\r\n", "*4\r\n:1\r\n:1\r\n:1\r\n:1\r\n"} {
+	for _, reply := range []string{
+		"+OK\r\n", "+\r\n", "$-1\r\n", "$1\r\n1\r\n", "*0\r\n", "*1\r\n:1\r\n", "*2\r\n:1\r\n$1\r\nx\r\n",
+		"*3\r\n:1\r\n:1\r\n$1\r\n1\r\n", "*4\r\n:1\r\n:1\r\n:1\r\n:1\r\n",
+	} {
 		l := newLocker(t, stub(t, scripted(always(reply), always(reply), always(":0\r\n"))))
 		err := refused(t, l, nil, "key")
 		wantIs(t, err, lock.ErrUnavailable)
 	}
 }
 
-// heldFor is the answer of acquire.lua while another process of ours has the lock.
+// heldFor is the reply of acquire.lua while another of our processes has the lock.
 func heldFor(ms int) string {
 	return fmt.Sprintf("*3\r\n:%d\r\n:%d\r\n:0\r\n", ms, time.Now().UnixMicro())
 }
 
-// A release that is made by the lock's own key is sent again as often as any other.
+// A release by the lock's own key alone is sent again as often as any other.
 func TestReleaseByItsOwnKeyIsSentAgain(t *testing.T) {
 	t.Parallel()
 	answers := make(chan string, 8)
@@ -246,7 +250,7 @@ func TestReleaseByItsOwnKeyIsSentAgain(t *testing.T) {
 	b := newTestBackend(t, stub(t, scripted(always(granting), always(renewed), func() string { return <-answers })))
 	l, _ := grantOf(t, b, &driver.Acquisition{Key: "key", ID: newID(), TTL: long, Tokens: 1})
 	begin := time.Now()
-	if err := l.Release(t.Context(), 1); err != nil && time.Since(begin) < resendLimit { // it is not sent again later
+	if err := l.Release(t.Context(), 1); err != nil && time.Since(begin) < resendLimit { // it is not sent again after that
 		t.Error(err)
 	}
 }

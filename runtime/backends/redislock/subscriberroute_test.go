@@ -18,10 +18,10 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// A process subscribes at another node of a Cluster if one can't be reached.
+// A process subscribes at another node of a Cluster if the first node can't be reached.
 func TestSubscriptionAtAnotherNode(t *testing.T) {
 	t.Parallel()
-	c := unhurriedCluster(t)
+	c := stableCluster(t)
 	a := &driver.Acquisition{Key: newKey(t), ID: newID(), TTL: long, Tokens: 1}
 	away := c.NodeFor(channelOfProcess(engine.Process(a.ID))).Addr()
 	b := clusterBackend(t, c, func(o *redis.ClusterOptions) {
@@ -34,11 +34,11 @@ func TestSubscriptionAtAnotherNode(t *testing.T) {
 	})
 	t.Cleanup(func() { _ = b.Close() })
 	w := b.subscriber.waiter(a, true)
-	eventually(t, 20*time.Second, "a subscription at a master that is well", func() bool { return w.state() == confirmed })
+	eventually(t, 20*time.Second, "a subscription at another master", func() bool { return w.state() == confirmed })
 }
 
-// Where calls have found that another server has taken the place of one that is silent, the
-// subscription follows before its connection is given up for its silence.
+// If calls have found that another server has replaced a silent one, the subscription follows before its
+// connection is closed for its silence.
 func TestSubscriptionFollowsCalls(t *testing.T) {
 	t.Parallel()
 	server := testserver.Redis(t)
@@ -66,10 +66,10 @@ func TestSubscriptionFollowsCalls(t *testing.T) {
 	}
 }
 
-// Who may not subscribe polls, and may wait for long beside those that may: its error says why.
+// A process that may not subscribe polls. It may wait for long while others get the lock. The error says why.
 func TestWaitWithoutAChannel(t *testing.T) {
 	t.Parallel()
-	server, login := alice(t, append(documented(t), "resetchannels")...)
+	server, login := serverWithUser(t, append(documentedRights(t), "resetchannels")...)
 	addr, key := server.Addr(), "seckill:lock"
 	_, held := acquire(t, newLocker(t, addr), nil, key)
 	defer mustRelease(t, held)

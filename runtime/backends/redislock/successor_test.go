@@ -13,14 +13,14 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// evicting has a server evict keys when it has no memory left.
-func evicting(t testing.TB, addr string, policy string) {
+// setEvictionPolicy limits the memory of a server, and sets its eviction policy.
+func setEvictionPolicy(t testing.TB, addr string, policy string) {
 	t.Helper()
 	command(t, addr, "CONFIG", "SET", "maxmemory", "100mb")
 	command(t, addr, "CONFIG", "SET", "maxmemory-policy", policy)
 }
 
-// wantUnfit checks that no lock can be had because of the eviction policy.
+// wantUnfit checks that no lock can be acquired because of the eviction policy.
 func wantUnfit(t *testing.T, l *lock.Locker, policy string) {
 	t.Helper()
 	for range 3 {
@@ -33,8 +33,8 @@ func wantUnfit(t *testing.T, l *lock.Locker, policy string) {
 	}
 }
 
-// G14, S36: what a server may do with locks is looked at on each connection: a
-// server that was restarted may be another by its configuration.
+// G14, S36: the eviction policy is checked on each connection, because a server
+// that was restarted may have another configuration.
 func TestEvictionPolicyAfterARestart(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -42,7 +42,7 @@ func TestEvictionPolicyAfterARestart(t *testing.T) {
 	l := newLocker(t, addr)
 	warm(t, l)
 	server.Restart()
-	evicting(t, addr, "allkeys-lru")
+	setEvictionPolicy(t, addr, "allkeys-lru")
 	wantUnfit(t, l, "allkeys-lru")
 	if n := len(command(t, addr, "KEYS", "*"+t.Name()+"*").([]any)); n != 0 {
 		t.Errorf("%d keys of locks at the server", n)
@@ -50,8 +50,8 @@ func TestEvictionPolicyAfterARestart(t *testing.T) {
 	command(t, addr, "CONFIG", "SET", "maxmemory-policy", "noeviction")
 	_, held := acquire(t, l, nil, newKey(t))
 
-	// What is held there can be given back whatever the server does by now.
-	evicting(t, addr, "allkeys-lfu")
+	// A lock that is held there can be released, whatever the policy is by now.
+	setEvictionPolicy(t, addr, "allkeys-lfu")
 	command(t, addr, "CLIENT", "KILL", "TYPE", "normal")
 	mustRelease(t, held)
 	if n := len(command(t, addr, "KEYS", t.Name()+"*").([]any)); n != 0 {
@@ -63,7 +63,7 @@ func TestEvictionPolicyAfterARestart(t *testing.T) {
 	mustRelease(t, held)
 }
 
-// G14: whoever takes over from a primary is looked at before the first lock there.
+// G14: a server that takes over from a primary is checked before the first lock there.
 func TestEvictionPolicyOfASuccessor(t *testing.T) {
 	t.Parallel()
 	t.Run("Sentinel", func(t *testing.T) {
@@ -73,13 +73,13 @@ func TestEvictionPolicyOfASuccessor(t *testing.T) {
 		warm(t, a)
 		warm(t, b)
 		for _, replica := range s.Replicas(t.Context()) {
-			evicting(t, replica.Addr(), "volatile-lru")
+			setEvictionPolicy(t, replica.Addr(), "volatile-lru")
 		}
 		s.Failover(t.Context())
 		for _, l := range []*lock.Locker{a, b} {
-			eventually(t, gap, "the new primary's policy is seen", func() bool {
+			eventually(t, failoverLimit, "the new primary's policy is seen", func() bool {
 				_, held, err := l.Acquire(t.Context(), nil, newKey(t))
-				if err == nil { // still at the old one
+				if err == nil { // still at the old primary
 					held.Release(nil)
 				}
 				return err != nil && strings.Contains(err.Error(), "volatile-lru")
@@ -94,7 +94,7 @@ func TestEvictionPolicyOfASuccessor(t *testing.T) {
 		_, held := acquire(t, l, nil, key)
 		mustRelease(t, held)
 		old := c.NodeFor(key)
-		evicting(t, c.Replica(t.Context(), old).Addr(), "volatile-lru")
+		setEvictionPolicy(t, c.Replica(t.Context(), old).Addr(), "volatile-lru")
 		old.Kill()
 		c.AwaitMaster(t.Context(), key, old)
 		err := refused(t, l, nil, key)
@@ -105,10 +105,10 @@ func TestEvictionPolicyOfASuccessor(t *testing.T) {
 	})
 }
 
-// A batcher that nobody has used for long is closed, as to a node that is a master no more.
+// A batcher that was not used for long is closed, such as one to a node that is no longer a master.
 func TestClientsOfDepartedMastersClose(t *testing.T) {
 	t.Parallel()
-	c := unhurriedCluster(t)
+	c := stableCluster(t)
 	b := clusterBackend(t, c)
 	l := lockerOn(t, b)
 	var keys []string
@@ -128,10 +128,10 @@ func TestClientsOfDepartedMastersClose(t *testing.T) {
 	departed := use()[from]
 	next := c.Failover(t.Context(), c.NodeFor(keys[0]))
 	if all := use(); len(all) != 4 || all[from] != departed {
-		t.Fatalf("batchers to %v, want three masters and the one before", all)
+		t.Fatalf("batchers to %v, want three masters and the former one", all)
 	}
-	// go-redis asks any node for its map, and one may not have heard of the failover yet.
-	eventually(t, gap, "the map names the new master", func() bool {
+	// go-redis asks any node for the map of slots. That node may not know of the failover yet.
+	eventually(t, failoverLimit, "the map names the new master", func() bool {
 		use()
 		_, addr, err := b.router.clientFor(t.Context(), keys[0])
 		return err == nil && addr == next.Addr()
@@ -139,13 +139,13 @@ func TestClientsOfDepartedMastersClose(t *testing.T) {
 	b.router.mu.Lock()
 	departed.used = time.Now().Add(-idleLimit)
 	b.router.mu.Unlock()
-	if _, err := b.router.batcherFor(t.Context(), keys[0], route{}, true); err != nil { // which makes one
+	if _, err := b.router.batcherFor(t.Context(), keys[0], route{}, true); err != nil { // makes a batcher
 		t.Fatal(err)
 	}
 	if all := use(); len(all) != 4 || all[from] != nil || all[batcherKey{addr: next.Addr()}] == nil {
 		t.Errorf("batchers to %v", all)
 	}
 	for _, client := range []*redis.Client{departed.client, departed.standby.client} {
-		eventually(t, soon, "it is closed", func() bool { return errors.Is(client.Ping(t.Context()).Err(), redis.ErrClosed) })
+		eventually(t, soon, "the client is closed", func() bool { return errors.Is(client.Ping(t.Context()).Err(), redis.ErrClosed) })
 	}
 }

@@ -17,39 +17,39 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// TLS and a user with the least rights pass through the caller's client.
+// TLS and a user with the least rights work through the caller's client.
 func TestTLSAndLeastRights(t *testing.T) {
 	t.Parallel()
 	cert := testserver.NewCertificate(t)
 	server, overTLS := testserver.StartRedisTLS(t, cert)
-	command(t, server.Addr(), append([]string{"ACL", "SETUSER", "alice", "on", ">secret"}, documented(t)...)...)
+	command(t, server.Addr(), append([]string{"ACL", "SETUSER", "alice", "on", ">secret"}, documentedRights(t)...)...)
 	login := func(o *redis.Options) {
 		o.Username, o.Password, o.TLSConfig = "alice", "secret", cert.Client()
 	}
 	one, two := newLocker(t, overTLS, login), newLocker(t, overTLS, login)
 	key := "seckill:" + newKey(t)
-	exercise(t, server.Addr(), one, two, key)
+	sendMutexCommands(t, server.Addr(), one, two, key)
 
-	// A connection that the server has closed while it lay idle costs nobody the lock.
+	// A connection that the server has closed while it was idle does not cost the lock.
 	command(t, server.Addr(), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 	_, held := acquire(t, one, try(), key)
 	command(t, server.Addr(), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 	mustRelease(t, held)
 	if exists(t, server.Addr(), key) {
-		t.Error("not released")
+		t.Error("the lock was not released")
 	}
 	if refused := denials(t, server.Addr()); len(refused) > 0 {
 		t.Errorf("refused: %v", refused)
 	}
 }
 
-// Who does not trust the server, is not who it takes for alice, or speaks no TLS to
-// it, is told at once that no lock was taken.
+// A client that does not trust the server, has a wrong password, or speaks no TLS
+// gets an error at once, which says that no lock was taken.
 func TestTLSRefused(t *testing.T) {
 	t.Parallel()
 	cert := testserver.NewCertificate(t)
 	server, overTLS := testserver.StartRedisTLS(t, cert)
-	command(t, server.Addr(), append([]string{"ACL", "SETUSER", "alice", "on", ">secret"}, documented(t)...)...)
+	command(t, server.Addr(), append([]string{"ACL", "SETUSER", "alice", "on", ">secret"}, documentedRights(t)...)...)
 	for name, login := range map[string]func(*redis.Options){
 		"another authority": func(o *redis.Options) { o.TLSConfig = &tls.Config{RootCAs: x509.NewCertPool()} },
 		"a wrong password": func(o *redis.Options) {
@@ -67,7 +67,7 @@ func TestTLSRefused(t *testing.T) {
 	}
 }
 
-// Who lists locks with TLS at a plain port, or without it at a port for TLS, is told so.
+// Listing locks with TLS at a plain port, or without TLS at a port for TLS, gives an error that says so.
 func TestListSaysTLS(t *testing.T) {
 	t.Parallel()
 	_, overTLS := testserver.StartRedisTLS(t, testserver.NewCertificate(t))
@@ -90,8 +90,8 @@ func TestListSaysTLS(t *testing.T) {
 	}
 }
 
-// A server that a Sentinel names and that says nothing is not dialed for ever: go-redis's dialer
-// for TLS does not look at contexts.
+// A silent server that a Sentinel names is not dialed for ever, although go-redis's dialer for TLS ignores
+// contexts.
 func TestSilentServerOfASentinel(t *testing.T) {
 	t.Parallel()
 	cert, silent := testserver.NewCertificate(t), listen(t)

@@ -17,8 +17,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// batcherAs returns a batcher to a real server that has taken a lock before, so that it
-// asks nothing else first.
+// batcherAs returns a batcher to a real server. The batcher has acquired a lock, so that it does not
+// examine the server in the test.
 func batcherAs(t *testing.T, o *redis.Options) *batcher {
 	t.Helper()
 	b := newBatcher(*lockOptions(o, 0), true)
@@ -27,7 +27,7 @@ func batcherAs(t *testing.T, o *redis.Options) *batcher {
 	return b
 }
 
-// do has b send calls in one batch.
+// do makes b send the calls in one batch.
 func do(b *batcher, calls ...*call) {
 	for _, c := range calls {
 		c.done = make(chan struct{})
@@ -61,8 +61,8 @@ func releaseCall(t *testing.T, key, id string, f releaseArgs) *call {
 	return f.call(k, id)
 }
 
-// Locks that are taken and freed in one command are as those of a command each,
-// whatever arguments each of them has; what is wrong with one is its own affair.
+// Locks that are acquired and released in one command are as if each had its own command,
+// whatever its arguments. An error of one call fails no other.
 func TestTogetherAsEachAlone(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
@@ -90,7 +90,7 @@ func TestTogetherAsEachAlone(t *testing.T) {
 	do(b, all...)
 	for i, c := range all {
 		if c.mark != all[0].mark {
-			t.Fatalf("call %d went by itself", i)
+			t.Fatalf("call %d was sent by itself", i)
 		}
 	}
 
@@ -119,10 +119,10 @@ func TestTogetherAsEachAlone(t *testing.T) {
 		t.Errorf("the lock that was taken is %v", got)
 	}
 	if exists(t, addr, freed) || hash(t, addr, held)[holder] != "1" || exists(t, addr, undone) {
-		t.Error("what one did shows in another's lock")
+		t.Error("a call has changed another call's lock")
 	}
 	if places(t, addr, held) != 1 {
-		t.Error("only the one that queues stands in the queue")
+		t.Error("only the call that queues has a place in the queue")
 	}
 	if last := command(t, addr, "GET", tokenOf(reserved)); last != strconv.FormatInt(block.reply.number()+99, 10) {
 		t.Errorf("the last token reserved is %v, the first %d", last, block.reply.number())
@@ -130,7 +130,7 @@ func TestTogetherAsEachAlone(t *testing.T) {
 	command(t, addr, "DEL", foreign, free, held, reserved)
 }
 
-// A server that does not know the script is sent it, once for all of them.
+// A server that does not know the script gets it once for all calls of the batch.
 func TestTogetherScriptFlushed(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -148,7 +148,7 @@ func TestTogetherScriptFlushed(t *testing.T) {
 	}
 }
 
-// A key that the server's ACL denies fails the one who asked for it, and no other.
+// A key that the server's ACL denies fails the call that asked for it, and no other.
 func TestTogetherWithADeniedKey(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -163,19 +163,22 @@ func TestTogetherWithADeniedKey(t *testing.T) {
 	}
 	do(b, calls...)
 	for _, c := range calls {
-		if denied := c.keys[0] == "forbidden"; (c.err != nil && strings.HasPrefix(c.err.Error(), "NOPERM")) != denied || !denied && c.reply.number() <= 0 {
+		denied, refused := c.keys[0] == "forbidden", c.err != nil && strings.HasPrefix(c.err.Error(), "NOPERM")
+		if refused != denied || !denied && c.reply.number() <= 0 {
 			t.Errorf("%s: %v, %v", c.keys[0], c.reply, c.err)
 		}
 	}
 	if !exists(t, server.Addr(), "allowed:1") || exists(t, server.Addr(), "allowed:2") {
-		t.Error("what is allowed was not done")
+		t.Error("an allowed call did not run")
 	}
 }
 
-// Answers that are not as many as were asked for are nobody's.
+// A reply with the wrong number of answers is the answer to no call.
 func TestTogetherGarbled(t *testing.T) {
 	t.Parallel()
-	for _, answer := range []string{"*1\r\n:1\r\n", "*4\r\n:1\r\n:1\r\n:1\r\n:1\r\n", "*x\r\n", ":1\r\n", "$1\r\n1\r\n", "*3\r\n:1\r\n:1\r\n?\r\n"} {
+	for _, answer := range []string{
+		"*1\r\n:1\r\n", "*4\r\n:1\r\n:1\r\n:1\r\n:1\r\n", "*x\r\n", ":1\r\n", "$1\r\n1\r\n", "*3\r\n:1\r\n:1\r\n?\r\n",
+	} {
 		b := batcherTo(t, true, func(args []string) string {
 			if args[0] == "info" {
 				return answerOf(wholeServer)
@@ -186,7 +189,9 @@ func TestTogetherGarbled(t *testing.T) {
 			return freed
 		})
 		do(b, acquireCall(t, "a", newID()))
-		calls := []*call{releaseCall(t, "a", newID(), releaseArgs{}), releaseCall(t, "b", newID(), releaseArgs{}), releaseCall(t, "c", newID(), releaseArgs{})}
+		calls := []*call{
+			releaseCall(t, "a", newID(), releaseArgs{}), releaseCall(t, "b", newID(), releaseArgs{}), releaseCall(t, "c", newID(), releaseArgs{}),
+		}
 		do(b, calls...)
 		for _, c := range calls {
 			if !errors.Is(c.err, errNoAnswer) {
@@ -198,11 +203,11 @@ func TestTogetherGarbled(t *testing.T) {
 
 func answerOf(text string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(text), text) }
 
-// What a script is told to do for one lock fits the digits of its shape.
+// The numbers of a call's keys and arguments have one digit each.
 func TestShapeOfACall(t *testing.T) {
 	t.Parallel()
 	var c call
 	if len(c.keys) > 9 || len(c.args) > 9 {
-		t.Error("more than a digit")
+		t.Error("a call can have more than 9 keys or arguments")
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// Locks that are refused together leave nothing unread on their connection: the next command has
-// its own answer. It needs a server, for the errors that go-redis knows by name.
+// If a batch is refused lock by lock, nothing unread is left on its connection, and the next command gets
+// its own answer. The test needs a server, for the errors that go-redis knows by name.
 func TestRefusedTogetherAnswersAreRead(t *testing.T) {
 	t.Parallel()
 	addr := testserver.StartRedis(t).Addr()
@@ -45,7 +45,7 @@ func TestRefusedTogetherAnswersAreRead(t *testing.T) {
 		t.Errorf("the next command was answered %q (%v)", text, pong.Err())
 	}
 	if refused := batcher.readTogether(calls, cmd); refused {
-		t.Errorf("taken for a refusal of the whole: %v", cmd.Err())
+		t.Errorf("the answers count as a refusal of the whole batch: %v", cmd.Err())
 	}
 	for _, c := range calls {
 		if !isAnswer(c.err) || !strings.HasPrefix(c.err.Error(), "OOM ") {

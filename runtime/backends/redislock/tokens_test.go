@@ -9,10 +9,10 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// block is a lease's worth of tokens: 20 ms of the server's clock.
+// block is the number of tokens of a lease: as many as the server's clock yields in 20 ms.
 const block = 80_001
 
-// contested is an acquisition such as one of a fought-for key.
+// contested returns an acquisition like that of a contended key: it asks for a block of tokens.
 func contested(t testing.TB) *driver.Acquisition {
 	return &driver.Acquisition{Key: newKey(t), ID: newID(), TTL: 10 * time.Second, Tokens: block}
 }
@@ -30,9 +30,9 @@ func firstToken(t testing.TB, b *Backend, a *driver.Acquisition) uint64 {
 	return first
 }
 
-// G3, S12: tokens run no further ahead of the server's clock than one block,
-// however often an acquire is sent again; else they would go back when the
-// server loses its memory.
+// G3, S12: tokens are at most one block ahead of the server's clock, however often an acquire
+// is sent again. Otherwise they would go back when the server loses its
+// memory.
 func TestResentAcquireReservesOnce(t *testing.T) {
 	t.Parallel()
 	b, a := newTestBackend(t, testserver.Redis(t)), contested(t)
@@ -43,7 +43,7 @@ func TestResentAcquireReservesOnce(t *testing.T) {
 		again = firstToken(t, b, a)
 	}
 	if ahead, passed := again-first, uint64(time.Since(began).Microseconds()+1000)*driver.TokensPerMicrosecond; ahead > passed {
-		t.Errorf("after 50 more attempts the first token is %d further, in a time that yields %d", ahead, passed)
+		t.Errorf("after 50 more attempts the first token is %d higher, in a time that yields %d", ahead, passed)
 	}
 }
 
@@ -60,13 +60,13 @@ func TestUndoneAcquireGivesItsTokensBack(t *testing.T) {
 		a.ID = newID()
 		next := firstToken(t, b, a)
 		if passed := uint64(time.Since(began).Microseconds()+1000) * driver.TokensPerMicrosecond; next-first > passed {
-			t.Fatalf("the first token is %d further, in a time that yields %d", next-first, passed)
+			t.Fatalf("the first token is %d higher, in a time that yields %d", next-first, passed)
 		}
 	}
 }
 
-// G3: the tokens of a lease, however short or renewed, and however it ended, are
-// remembered for so long that a clock which is set back in between yields no lower one.
+// G3: the tokens of a lease are remembered so long that a clock that is set back yields no lower one. This holds
+// for short and for renewed leases, and however the lease ended.
 func TestTokensAreRememberedLongEnough(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
@@ -74,12 +74,12 @@ func TestTokensAreRememberedLongEnough(t *testing.T) {
 	const brief = 3 * time.Second
 	for _, tokens := range []uint64{1, block} {
 		key := newKey(t)
-		var since time.Time // before the last call that says how long
+		var since time.Time // before the last call that sets how long the tokens are remembered
 		check := func(after string) {
 			t.Helper()
-			left := pttl(t, addr, tokenOf(key)) + time.Millisecond // which the server leaves out
+			left := pttl(t, addr, tokenOf(key)) + time.Millisecond // PTTL leaves out the fraction of a millisecond
 			if least := tokenLimit - time.Since(since); left < least {
-				t.Errorf("%d tokens: remembered for %v after %s, not for %v", tokens, left, after, least)
+				t.Errorf("%d tokens: remembered for %v after %s, want %v", tokens, left, after, least)
 			}
 		}
 		a := &driver.Acquisition{Key: key, ID: newID(), TTL: brief, Tokens: tokens}
@@ -90,9 +90,9 @@ func TestTokensAreRememberedLongEnough(t *testing.T) {
 			t.Fatal(err)
 		}
 		check("a renewal")
-		// As while the lock's slot is on its way, by its own key.
+		// As while the lock's slot is moving, by its own key alone.
 		began := l.(*lease).renewCall(brief)
-		began.failed = errors.New("TRYAGAIN its slot is on its way")
+		began.failed = errors.New("TRYAGAIN the slot is moving")
 		if err := l.(*lease).renew(t.Context(), brief, began); err != nil {
 			t.Fatal(err)
 		}
@@ -105,12 +105,12 @@ func TestTokensAreRememberedLongEnough(t *testing.T) {
 	}
 }
 
-// G3: a grant to who waits that the server refuses in part leaves the token that is
-// remembered as it is: what is taken back is only what was reserved.
+// G3: if the server refuses a part of a grant to a waiter, the remembered token does not fall. Only
+// what was reserved is taken back.
 func TestRefusedGrantTakesNoTokensBack(t *testing.T) {
 	t.Parallel()
 	for _, right := range []string{"set", "pexpire"} {
-		server, login := alice(t, documented(t)...)
+		server, login := serverWithUser(t, documentedRights(t)...)
 		b, a := newTestBackend(t, server.Addr(), login), contested(t)
 		a.Key = "seckill:tokens"
 		l, first := grantOf(t, b, a)
@@ -124,7 +124,7 @@ func TestRefusedGrantTakesNoTokensBack(t *testing.T) {
 			t.Errorf("without the right to %s: %v", right, l)
 		}
 		if after := reserved(t, server.Addr(), a.Key); after < before {
-			t.Errorf("without the right to %s the token falls by %d", right, before-after)
+			t.Errorf("without the right to %s the token fell by %d", right, before-after)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// Processes are served in the order in which they came.
+// Processes get the lock in the order in which they came.
 func TestOrderOfService(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
@@ -60,9 +60,9 @@ func TestReleasingProcessGoesToTheEndOfTheQueue(t *testing.T) {
 	}
 }
 
-// Two processes of eight goroutines share evenly: by turns where the section
-// costs nothing, because a turn lasts for a time and not for a number of holds,
-// and by holds where it costs more than the process.
+// Two processes of eight goroutines share evenly. With an empty section they have equal turns,
+// because a turn lasts for a time and not for a number of holds. With a section that
+// takes longer than the process's own work they also have equal holds.
 func TestEvenShares(t *testing.T) {
 	addr := testserver.Redis(t)
 	for _, section := range []time.Duration{0, time.Millisecond} {
@@ -85,13 +85,13 @@ func TestEvenShares(t *testing.T) {
 		}
 		even(t, fmt.Sprintf("section %v, turns", section), turns, 0)
 		if section > 0 {
-			// A turn is over once a hold ends: one process may fit one more into each of its turns.
+			// A turn ends with a hold, so a process may have one more hold in each of its turns.
 			even(t, fmt.Sprintf("section %v, all goroutines", section), all, slices.Max(turns)/goroutines)
 		}
 	}
 }
 
-// even checks that no count is above 1.3 times another by more than spare.
+// even checks that no count is above 1.3 times another one by more than spare.
 func even(t *testing.T, what string, counts []int, spare int) {
 	t.Helper()
 	t.Log(what, counts)
@@ -100,7 +100,7 @@ func even(t *testing.T, what string, counts []int, spare int) {
 	}
 }
 
-// S59: a process that died in the queue costs the others the length of a turn,
+// S59: a process that died in the queue delays the others by the length of a turn,
 // once.
 func TestDeadProcessInTheQueue(t *testing.T) {
 	t.Parallel()
@@ -135,8 +135,8 @@ func TestDeadProcessInTheQueue(t *testing.T) {
 	mustEnd(t, last)
 }
 
-// S47: the one that was woken dies before it tries; several others wait.
-func TestTurnsGoOnAfterADeath(t *testing.T) {
+// S47: the process that was woken dies before it tries, while several others wait.
+func TestTurnsContinueAfterADeath(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
 	key := newKey(t)
@@ -166,14 +166,14 @@ func TestTurnsGoOnAfterADeath(t *testing.T) {
 			t.Errorf("served %d, want %d", got, want)
 		}
 	}
-	// It may have been granted the lock as it died: then somebody asks within a second.
+	// It may have been granted the lock while it died. Then another process asks within a second.
 	if took := time.Since(begin); took > max(grantLease, pollBound)+200*time.Millisecond+meter.Since(begin) {
 		t.Errorf("all were served after %v", took)
 	}
 }
 
-// S4 with a queue: the lease of a dead holder runs out, and the one that comes
-// upon it first calls the head of the queue.
+// S4 with a queue: the lease of a dead holder ends. The process that notices this first
+// wakes the head of the queue.
 func TestExpiryKeepsTheOrder(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)

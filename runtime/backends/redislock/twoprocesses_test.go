@@ -36,7 +36,7 @@ func TestTwoProcessesExclude(t *testing.T) {
 		last = n
 	}
 	if exists(t, addr, key) || places(t, addr, key) != 0 {
-		t.Error("lock or queue left behind")
+		t.Error("the lock or the queue is left")
 	}
 	command(t, addr, "DEL", key+":count", key+":tokens")
 }
@@ -58,18 +58,18 @@ func TestHeldElsewhereIsRefused(t *testing.T) {
 	if ran := l.Do(t.Context(), try(), key, func(context.Context) error { panic("ran") }); !errors.Is(ran, lock.ErrNotAcquired) {
 		t.Errorf("Do: %v", ran)
 	}
-	// What it gave up is undone in the background; until then the lock may be given to it.
-	eventually(t, soon, "it has left the queue", func() bool { return places(t, addr, key) == 0 })
+	// The undo of the call that gave up runs in the background. Until then the lock may be granted to it.
+	eventually(t, soon, "the call has left the queue", func() bool { return places(t, addr, key) == 0 })
 	other.must("release %s", key)
 	_, held := acquire(t, l, try(), key)
 	other.tell("try %s", key)
 	if answer := receive(t, "an answer", other.answers); answer[:5] != "error" {
-		t.Errorf("the other process was told %q", answer)
+		t.Errorf("the other process answered %q", answer)
 	}
 	mustRelease(t, held)
 }
 
-// S4, S46: nothing announces the end of a dead holder's lease.
+// S4, S46: nothing announces that a dead holder's lease has ended.
 func TestKilledHolderIsFollowedWhenItsLeaseEnds(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
@@ -88,16 +88,16 @@ func TestKilledHolderIsFollowedWhenItsLeaseEnds(t *testing.T) {
 
 	holder.kill()
 	killed := time.Now()
-	notBefore := killed.Add(pttl(t, addr, key) - 5*time.Millisecond) // as PTTL counts whole ms
+	notBefore := killed.Add(pttl(t, addr, key) - 5*time.Millisecond) // because PTTL counts whole ms
 	got := receive(t, "the next holder", waiter)
 	if got.err != nil {
 		t.Fatal(got.err)
 	}
 	if early := notBefore.Sub(got.at); early > 0 {
-		t.Errorf("the next holder came in %v before the lease was over", early)
+		t.Errorf("the next holder came %v before the lease was over", early)
 	}
 	if took := got.at.Sub(killed); took > lease+100*time.Millisecond+meter.Since(killed) {
-		t.Errorf("the next holder came in %v after the kill, the lease being %v", took, lease)
+		t.Errorf("the next holder came %v after the kill, with a lease of %v", took, lease)
 	}
 	if next := token(t, got.ctx); next <= uint64(first) {
 		t.Errorf("token %d after %d", next, first)
@@ -119,7 +119,7 @@ func TestScriptFlushIsSurvived(t *testing.T) {
 		command(t, addr, "SCRIPT", "FLUSH")
 		mustRelease(t, held)
 		if exists(t, addr, key) {
-			t.Error("not released")
+			t.Error("the lock was not released")
 		}
 	}
 }

@@ -14,11 +14,11 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// pollBound is what a lost notification costs at most, with a little to spare
-// for a machine that is busy.
+// pollBound is the most time that a lost notification may cost, with a little to spare
+// for a busy machine.
 const pollBound = 1200 * time.Millisecond
 
-// A release elsewhere wakes a waiter in about a round trip.
+// A release by another process wakes a waiter in about a round trip.
 func TestWakeUpIsPrompt(t *testing.T) {
 	server := testserver.StartRedis(t)
 	addr := server.Addr()
@@ -46,7 +46,7 @@ func TestWakeUpIsPrompt(t *testing.T) {
 	}
 }
 
-// subscribed waits until n of those that stand in line for key hear what they are told.
+// subscribed waits until n of the processes in key's queue have subscribed.
 func subscribed(t *testing.T, addr, key string, n int64) {
 	t.Helper()
 	eventually(t, soon, fmt.Sprintf("%d subscribers", n), func() bool {
@@ -63,8 +63,8 @@ func subscribers(t *testing.T, addr, channel string) int64 {
 	return command(t, addr, "PUBSUB", "NUMSUB", channel).([]any)[1].(int64)
 }
 
-// Waiters do not poll: at most three commands and one a second, for all of a
-// process's waiters together.
+// Waiters do not poll. All waiters of a process together send at most three commands, and one more
+// each second.
 func TestWaitersSendLittle(t *testing.T) {
 	t.Parallel()
 	server, p := proxied(t)
@@ -87,7 +87,7 @@ func TestWaitersSendLittle(t *testing.T) {
 	<-ctx.Done()
 	counts, sum := p.Counts(), 0
 	for name, n := range counts {
-		if name == "EVALSHA" || name == "EVAL" || name == "SUBSCRIBE" { // else a connection is greeted
+		if name == "EVALSHA" || name == "EVAL" || name == "SUBSCRIBE" { // the others are a new connection's handshake
 			sum += n
 		}
 	}
@@ -103,7 +103,7 @@ func TestWaitersSendLittle(t *testing.T) {
 	mustRelease(t, held)
 }
 
-// S43: the subscriber is cut, and the lock is released in the gap.
+// S43: the subscriber's connection is cut, and the lock is released in the gap.
 func TestSubscriberIsKilled(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -115,7 +115,7 @@ func TestSubscriberIsKilled(t *testing.T) {
 		queued(t, addr, key, 1)
 		subscribed(t, addr, key, 1)
 		command(t, addr, "CLIENT", "KILL", "TYPE", "pubsub")
-		if i%2 == 0 { // else the release falls into the gap
+		if i%2 == 0 { // otherwise the release falls into the gap
 			subscribed(t, addr, key, 1)
 		}
 		begin := time.Now()
@@ -131,11 +131,11 @@ func TestSubscriberIsKilled(t *testing.T) {
 	}
 }
 
-// subscribe has b told what concerns a.
+// subscribe subscribes b to the notices for a, and waits for the server's confirmation.
 func subscribe(t *testing.T, b *Backend, a *driver.Acquisition) driver.Subscription {
 	t.Helper()
 	w := b.subscriber.waiter(a, true)
-	receive(t, "the subscription", w.processTopic.answered) // which Subscribe waits for, as long as confirmLimit
+	receive(t, "the subscription", w.processTopic.answered) // Subscribe waits for it too, but only for confirmLimit
 	s, err := b.Subscribe(t.Context(), a)
 	(&subscription{waiter: w}).Close()
 	if err != nil {
@@ -145,7 +145,7 @@ func subscribe(t *testing.T, b *Backend, a *driver.Acquisition) driver.Subscript
 	return s
 }
 
-// S43: the gap ends, and every waiter tries again at once, not after a poll.
+// S43: after the gap every waiter tries again at once, and not after a poll.
 func TestWaitersTryAgainAfterAGap(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -161,7 +161,7 @@ func TestWaitersTryAgainAfterAGap(t *testing.T) {
 	}
 }
 
-// S44: what is released after Subscribe returned is heard of.
+// S44: no release after Subscribe has returned is missed.
 func TestNoReleaseIsMissedAfterSubscribe(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
@@ -175,7 +175,7 @@ func TestNoReleaseIsMissedAfterSubscribe(t *testing.T) {
 	}
 }
 
-// S44: released between the try that failed and the subscription.
+// S44: the lock is released between the attempt that failed and the subscription.
 func TestReleasedBeforeTheSubscriptionStands(t *testing.T) {
 	t.Parallel()
 	server, p := proxied(t)
@@ -187,18 +187,18 @@ func TestReleasedBeforeTheSubscriptionStands(t *testing.T) {
 	receive(t, "the subscription", late.Arrived())
 	mustRelease(t, held)
 	begin := time.Now()
-	go func() { _ = late.Deliver(t.Context()) }() // is answered by a push, which the proxy can't tell
+	go func() { _ = late.Deliver(t.Context()) }() // the answer is a push, which the proxy does not recognize
 	next := receive(t, "the next holder", waiting)
 	if next.err != nil {
 		t.Fatal(next.err)
 	}
 	if took := next.at.Sub(begin); took > 100*time.Millisecond+meter.Since(begin) {
-		t.Errorf("in %v after the subscription stood: it waited for a poll", took)
+		t.Errorf("acquired %v after the subscription was confirmed: the call waited for a poll", took)
 	}
 	mustEnd(t, next)
 }
 
-// S45: nothing arrives on the subscription, and nothing says so.
+// S45: nothing arrives on the subscription any more, and no error says so.
 func TestHalfOpenSubscription(t *testing.T) {
 	t.Parallel()
 	server, p := proxied(t)
@@ -216,16 +216,16 @@ func TestHalfOpenSubscription(t *testing.T) {
 		t.Fatal(next.err)
 	}
 	if took := next.at.Sub(begin); took > pollBound+meter.Since(begin) {
-		t.Errorf("in after %v", took)
+		t.Errorf("acquired after %v", took)
 	}
 	mustEnd(t, next)
 	p.Reset()
 }
 
-// S48: no subscription is to be had. Waiters poll.
-func TestNoSubscriptionToBeHad(t *testing.T) {
+// S48: the server refuses every subscription. Waiters poll.
+func TestSubscriptionIsRefused(t *testing.T) {
 	t.Parallel()
-	server, login := alice(t, append(documented(t), "-subscribe")...)
+	server, login := serverWithUser(t, append(documentedRights(t), "-subscribe")...)
 	addr, key := server.Addr(), "seckill:lock"
 	one, two := newLocker(t, addr, login), newLocker(t, addr, login)
 	_, held := acquire(t, one, nil, key)
@@ -238,12 +238,12 @@ func TestNoSubscriptionToBeHad(t *testing.T) {
 		t.Fatal(next.err)
 	}
 	if took := next.at.Sub(begin); took > confirmLimit+pollBound+meter.Since(begin) {
-		t.Errorf("in after %v", took)
+		t.Errorf("acquired after %v", took)
 	}
 	mustEnd(t, next)
 }
 
-// S49: subscriptions come and go, and none is left.
+// S49: after many subscriptions none is left.
 func TestNoSubscriptionIsLeft(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -280,7 +280,7 @@ func TestNoSubscriptionIsLeft(t *testing.T) {
 	noOrphans(t, addr, "key")
 }
 
-// S51: a thousand local waiters are one waiter for the server.
+// S51: for the server, a thousand local waiters are one waiter.
 func TestThousandLocalWaiters(t *testing.T) {
 	t.Parallel()
 	server, p := proxied(t)
@@ -294,7 +294,7 @@ func TestThousandLocalWaiters(t *testing.T) {
 	for range waiters {
 		go func() {
 			done <- l.Do(t.Context(), nil, key, func(context.Context) error {
-				inside++ // the race detector watches
+				inside++ // the race detector checks this
 				return nil
 			})
 		}()
@@ -309,16 +309,16 @@ func TestThousandLocalWaiters(t *testing.T) {
 	}
 	t.Logf("%d holds in %v, sent %v", inside, time.Since(begin), p.Counts())
 	if inside != waiters {
-		t.Errorf("%d went inside, want %d", inside, waiters)
+		t.Errorf("%d calls were inside, want %d", inside, waiters)
 	}
-	// An acquire and a release for each turn of 20 ms, the first of which knows of no contention.
+	// An acquire and a release for each turn of 20 ms. The first turn does not know of the contention yet.
 	if n, most := p.Count("EVALSHA"), 10+2*int(time.Since(begin)/(10*time.Millisecond)); n > most || n > waiters/2 {
 		t.Errorf("%d commands for %d waiters, want %d at most", n, waiters, most)
 	}
 }
 
-// S50: a waiter that does not look at its notices holds up nobody else's.
-func TestIdleWaiterHoldsUpNobody(t *testing.T) {
+// S50: a waiter that does not read its notices delays no other waiter.
+func TestIdleWaiterDelaysNobody(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
 	b := newTestBackend(t, addr)
@@ -342,6 +342,6 @@ func TestIdleWaiterHoldsUpNobody(t *testing.T) {
 	begin := time.Now()
 	receive(t, "the other's notice", all[1].C())
 	if took := time.Since(begin); took > 500*time.Millisecond+meter.Since(begin) {
-		t.Errorf("after %v", took)
+		t.Errorf("the notice came after %v", took)
 	}
 }
