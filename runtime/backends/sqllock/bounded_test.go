@@ -27,9 +27,9 @@ func (idleConn) Prepare(string) (sqldriver.Stmt, error) { return nil, errors.Err
 func (idleConn) Begin() (sqldriver.Tx, error)           { return nil, errors.ErrUnsupported }
 func (idleConn) Close() error                           { return nil }
 
-// A connection that others wait for at all times goes back to its pool now and then, which ends it
-// when it is too old.
-func TestPassedConnectionsGrowOld(t *testing.T) {
+// A connection that other calls wait for at all times still returns to its pool now and then. The pool closes
+// it when it is too old.
+func TestSharedConnectionsAreReplaced(t *testing.T) {
 	d := &dialer{}
 	db := sql.OpenDB(d)
 	defer db.Close()
@@ -44,7 +44,7 @@ func TestPassedConnectionsGrowOld(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				time.Sleep(time.Microsecond) // until others wait
+				time.Sleep(time.Microsecond) // so that others wait
 				b.done(conn, false)
 			}
 		})
@@ -54,6 +54,6 @@ func TestPassedConnectionsGrowOld(t *testing.T) {
 		t.Errorf("4000 statements of 4 goroutines had %d connections", n)
 	}
 	if n := db.Stats().InUse; n != 0 {
-		t.Errorf("%d connections were not given back", n)
+		t.Errorf("%d connections were not returned to the pool", n)
 	}
 }

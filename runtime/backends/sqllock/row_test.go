@@ -13,8 +13,8 @@ const at = int64(1_700_000_000_000_000)
 
 var one, two, three = queueEntry("one:1"), queueEntry("two:1"), queueEntry("three:1")
 
-// A lock that is free is kept for half a second for each process that is ahead, and for two at
-// most.
+// A free lock is kept for half a second for each process that is ahead in the queue, and for two seconds
+// at most.
 func TestWhoseTurnItIs(t *testing.T) {
 	for _, c := range []struct {
 		says    string
@@ -24,17 +24,17 @@ func TestWhoseTurnItIs(t *testing.T) {
 		heldFor time.Duration
 	}{
 		{"free, nobody waits", row{expires: at}, two, true, time.Millisecond},
-		{"there is none", row{}, two, true, time.Millisecond},
+		{"there is no row", row{}, two, true, time.Millisecond},
 		{"first in the queue", row{expires: at, waiting: two + one}, two, true, time.Millisecond},
 		{"behind one", row{expires: at - 100_000, waiting: one + two}, two, false, 400 * time.Millisecond},
 		{"not in the queue", row{expires: at, waiting: one + three}, two, false, time.Second},
-		{"who is ahead has let it go by", row{expires: at - 500_000, waiting: one + two}, two, true, time.Millisecond},
+		{"the time of the process ahead is over", row{expires: at - 500_000, waiting: one + two}, two, true, time.Millisecond},
 		{"many are ahead", row{expires: at, waiting: strings.Repeat(one, 12) + two}, two, false, 2 * time.Second},
 		{"held", row{owner: "x", expires: at + 7_000_000}, two, false, 7 * time.Second},
 		{"the lease is over", row{owner: "x", expires: at - 1}, two, true, time.Millisecond},
 		{"the clock has gone back since it was freed", row{expires: at + clockBack + 1, waiting: one + two}, two, true, 0},
 		{"the clock was read before a wait for the row", row{expires: at + 1000, waiting: one + two}, two, false, 0},
-		{"likewise, and nobody waits", row{expires: at + 1000}, two, true, 0},
+		{"the clock was read before a wait for the row, and nobody waits", row{expires: at + 1000}, two, true, 0},
 	} {
 		r := rowView{row: c.r, now: at}
 		if r.isTurn(c.me) != c.turn {
@@ -47,8 +47,8 @@ func TestWhoseTurnItIs(t *testing.T) {
 	}
 }
 
-// Who takes a lock leaves the queue with those that were before it, and has tokens above those
-// before and not below the clock.
+// A process that takes a lock leaves the queue, and so do those ahead of it. Its tokens are above the former ones
+// and not below the clock.
 func TestWhatTakingARowMakesOfIt(t *testing.T) {
 	a := &driver.Acquisition{Key: "k", ID: "two:7", Tokens: 3}
 	r := rowView{row: row{expires: at - 1, version: 9, waiting: one + two + three, undone: "|x|", undoneUntil: at}, now: at}
@@ -67,7 +67,8 @@ func TestTombstones(t *testing.T) {
 	r := rowView{row: row{undone: tombstoneMark("old"), undoneUntil: at}, now: at}
 	r.tombstone("a:1", time.Second)
 	r.tombstone("b:1", time.Millisecond)
-	if r.undone != tombstoneMark("a:1")+tombstoneMark("b:1") || r.undoneUntil != at+1_000_000 || !r.isUndone("a:1") || r.isUndone("a:") || r.isUndone("old") {
+	if r.undone != tombstoneMark("a:1")+tombstoneMark("b:1") || r.undoneUntil != at+1_000_000 ||
+		!r.isUndone("a:1") || r.isUndone("a:") || r.isUndone("old") {
 		t.Errorf("%+v", r.row)
 	}
 	for range maxUndone {
@@ -77,11 +78,11 @@ func TestTombstones(t *testing.T) {
 		t.Errorf("%d bytes", len(r.undone))
 	}
 	if r.now += 1_000_000; r.isUndone("c:1") {
-		t.Error("it is over")
+		t.Error("the tombstone has not expired")
 	}
 }
 
-// A copy of an acquire that came between the release and the tombstone holds nothing.
+// A copy of an acquire that ran between the release and the tombstone holds nothing.
 func TestTombstoneFreesWhatCameLate(t *testing.T) {
 	for owner, freed := range map[string]bool{"a:1": true, "b:1": false} {
 		r := rowView{row: row{owner: owner, expires: at + 1000, version: 7}, now: at}
@@ -92,7 +93,7 @@ func TestTombstoneFreesWhatCameLate(t *testing.T) {
 	}
 }
 
-// Records are kept in ASCII, as JSON of the same texts.
+// Records are stored in ASCII, as JSON of the same texts.
 func TestASCII(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                        "",

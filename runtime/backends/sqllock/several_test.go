@@ -10,7 +10,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// stuck is a combiner whose batches end when go on is closed.
+// stuck returns a batcher whose batches end when goOn is closed. batches returns the calls of each batch.
 func stuck(t *testing.T) (b *batcher[int], batches func() [][]int, goOn chan struct{}) {
 	var mu sync.Mutex
 	var all [][]int
@@ -27,7 +27,7 @@ func stuck(t *testing.T) (b *batcher[int], batches func() [][]int, goOn chan str
 	return b, func() [][]int { mu.Lock(); defer mu.Unlock(); return all }, goOn
 }
 
-// queue has n calls wait behind batches that are under way, and returns what they came to.
+// queue starts maxBatches calls, each in a batch of its own, and n calls that wait behind them. It returns their results.
 func queue(ctx context.Context, b *batcher[int], n int) chan error {
 	errs := make(chan error, maxBatches+n)
 	for i := range maxBatches + n {
@@ -60,7 +60,7 @@ func TestCallsThatWaitShareStatements(t *testing.T) {
 			sent[i] = true
 		}
 	}
-	// Those at first, and 32, 16 and 4.
+	// The first batches have one call each. The calls that waited go in batches of 32, 16 and 4.
 	if len(sent) != maxBatches+52 || len(batches()) != maxBatches+3 {
 		t.Errorf("%d calls were sent in %d batches: %v", len(sent), len(batches()), batches())
 	}
@@ -77,7 +77,7 @@ func TestWhoLeavesIsNotSent(t *testing.T) {
 		if errors.Is(err, errNotSent) {
 			unsent++
 		} else if !errors.Is(err, errNoAnswer) {
-			t.Errorf("a call that was left: %v", err)
+			t.Errorf("a call whose caller left: %v", err)
 		}
 	}
 	close(goOn)
@@ -95,16 +95,16 @@ func TestFewCallsGoAlone(t *testing.T) {
 	b, _, goOn := stuck(t)
 	for range maxAlone {
 		if !b.goAlone() {
-			t.Fatal("a call among few does not go alone")
+			t.Fatal("fewer than maxAlone calls are alone, but another can't be")
 		}
 	}
 	if b.goAlone() {
-		t.Error("one call more than maxAlone goes alone")
+		t.Error("a call more than maxAlone goes alone")
 	}
 	b.doneAlone()
 	errs := queue(t.Context(), b, 0)
 	if b.goAlone() {
-		t.Error("a call goes alone beside batches")
+		t.Error("a call goes alone while batches are under way")
 	}
 	close(goOn)
 	for range maxBatches {

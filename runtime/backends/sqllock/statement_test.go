@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// S82: a statement for a database server has no time of the client's in it. SQLite's database is in
-// the process, and has its clock.
+// S82: a statement for a database server takes no time from the client. SQLite's database is in the
+// process, and uses the process's clock.
 func TestNoClientClockInTheStatements(t *testing.T) {
 	const instant = "instant" // the one value that is read from this machine's clock
 	all, err := files.ReadDir(".")
@@ -28,7 +28,7 @@ func TestNoClientClockInTheStatements(t *testing.T) {
 				}
 			}
 			if d == SQLite && taken == 0 {
-				t.Errorf("no statement takes %s: it has another name", instant)
+				t.Errorf("no statement takes %s: it must have been renamed", instant)
 			}
 		}
 	}

@@ -18,14 +18,14 @@ func TestOneOwnerAtATime(t *testing.T) {
 
 		b := attempt("seckill:1", time.Minute)
 		isRow := onTables(variant{s.name, s.options.Strategy})
-		b.Queue = isRow // else it would stand in the server's queue
+		b.Queue = isRow // otherwise it would wait in the server's queue
 		_, err := other.Acquire(t.Context(), b)
 		left := requireHeld(t, err).RetryAfter
-		if isRow { // the database does not tell about its own locks
+		if isRow { // the database does not tell how long its own locks last
 			require.InDelta(t, time.Minute.Seconds(), left.Seconds(), 5)
 		}
 
-		// G5: sent again, it is the same acquisition.
+		// G5: when it is sent again, it is the same acquisition.
 		again := acquire(t, one, a)
 		require.Equal(t, first(l), first(again))
 

@@ -11,8 +11,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// S82: times are the database's and have no zone; sessions of different zones
-// agree, and so do sessions whose assignments are made at once.
+// S82: times are the database's and have no zone. Sessions with different time zones agree. So
+// do sessions that make all assignments of a statement at the same time.
 func TestTimeZonesDoNotMatter(t *testing.T) {
 	sources := map[string][]string{
 		"mysql": {"?time_zone=%27%2B13%3A00%27", "?time_zone=%27-12%3A00%27&loc=Asia%2FTokyo&parseTime=true",
@@ -33,7 +33,7 @@ func TestTimeZonesDoNotMatter(t *testing.T) {
 			require.Greater(t, first(l), last)
 			require.InDelta(t, float64(time.Now().UnixMicro()*4), float64(first(l)), 4e6*5)
 			require.Equal(t, first(l), first(acquire(t, b, a)), "resent")
-			if s.options.Strategy != sqllock.Table { // whose queue is the server's
+			if s.options.Strategy != sqllock.Table { // these strategies use the server's queue
 				last = first(l)
 				require.NoError(t, l.Renew(t.Context(), 2*time.Minute))
 				require.NoError(t, l.Release(t.Context(), last))
@@ -45,21 +45,21 @@ func TestTimeZonesDoNotMatter(t *testing.T) {
 			require.NoError(t, l.Renew(t.Context(), 2*time.Minute))
 			require.NoError(t, l.Release(t.Context(), first(l)))
 
-			// It is the waiter's turn, in whose queue it was: for half a second, and here for four more.
-			s.goBy(-4 * time.Second)
+			// It is the turn of the waiter, which is in the queue: for half a second, and here for four seconds more.
+			s.advance(-4 * time.Second)
 			_, err = b.Acquire(t.Context(), attempt("k", time.Minute))
 			require.Less(t, requireHeld(t, err).RetryAfter, 4*time.Second)
-			s.goBy(4 * time.Second)
+			s.advance(4 * time.Second)
 			l = acquire(t, next, waiter)
-			require.Zero(t, s.number("SELECT LENGTH(waiting) - 17 FROM "+s.options.Table)) // the other one's entry
+			require.Zero(t, s.number("SELECT LENGTH(waiting) - 17 FROM "+s.options.Table)) // the entry of the other acquisition
 			last = first(l)
 			require.NoError(t, l.Release(t.Context(), last))
-			s.goBy(600 * time.Millisecond) // that one's turn
+			s.advance(600 * time.Millisecond) // the turn of the other acquisition ends
 		}
 	})
 }
 
-// Rows that nobody needs go, others stay, and tokens rise all the same.
+// Purge removes rows that nobody needs, and keeps the others. Tokens rise all the same.
 func TestPurge(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *site) {
 		b := s.backend()
@@ -69,10 +69,10 @@ func TestPurge(t *testing.T) {
 			tokens = append(tokens, first(l))
 			require.NoError(t, l.Release(t.Context(), first(l)))
 		}
-		buried := attempt("buried", time.Minute)
-		buried.MayHaveRun = true
-		require.NoError(t, b.Undo(t.Context(), buried))
-		s.goBy(time.Minute)
+		undone := attempt("undone", time.Minute)
+		undone.MayHaveRun = true
+		require.NoError(t, b.Undo(t.Context(), undone))
+		s.advance(time.Minute)
 		held := acquire(t, b, attempt("held", time.Minute))
 		fresh := acquire(t, b, attempt("fresh", time.Minute))
 		require.NoError(t, fresh.Release(t.Context(), first(fresh)))
@@ -84,7 +84,7 @@ func TestPurge(t *testing.T) {
 		if s.options.Strategy == sqllock.RowLock {
 			require.EqualValues(t, 2, s.number("SELECT count(*) FROM "+s.options.Table+"_rows"))
 		}
-		_, err = b.Acquire(t.Context(), buried)
+		_, err = b.Acquire(t.Context(), undone)
 		require.ErrorContains(t, err, "undone")
 		for i, token := range tokens {
 			require.Greater(t, first(acquire(t, b, attempt(fmt.Sprint("k", i), time.Minute))), token)
@@ -93,14 +93,14 @@ func TestPurge(t *testing.T) {
 	})
 }
 
-// A database's clock that goes back leaves no lock that was released stuck, and
-// no token behind.
+// If a database's clock goes back, no lock that was released is stuck, and tokens
+// still rise.
 func TestClockThatGoesBack(t *testing.T) {
 	each(t, onTables, func(t *testing.T, s *site) {
 		b := s.backend()
 		l := acquire(t, b, attempt("k", time.Minute))
 		require.NoError(t, l.Release(t.Context(), first(l)))
-		s.goBy(-time.Hour)
+		s.advance(-time.Hour)
 		next := acquire(t, b, attempt("k", time.Minute))
 		require.Equal(t, first(l)+4*3600000000+1, first(next))
 		var lease driver.Lease = next
@@ -108,25 +108,25 @@ func TestClockThatGoesBack(t *testing.T) {
 	})
 }
 
-// Nor does it keep a lock that is free for a process that has died in the queue.
+// Nor is a free lock kept for a process that has died in the queue.
 func TestClockThatGoesBackBehindADeadWaiter(t *testing.T) {
 	each(t, onTables, func(t *testing.T, s *site) {
 		b := s.backend()
 		l := acquire(t, b, attempt("k", time.Minute))
-		_, err := b.Acquire(t.Context(), attempt("k", time.Minute)) // it dies
+		_, err := b.Acquire(t.Context(), attempt("k", time.Minute)) // this process dies
 		requireHeld(t, err)
 		mine := attempt("k", time.Minute)
 		_, err = b.Acquire(t.Context(), mine)
 		requireHeld(t, err)
 		require.NoError(t, l.Release(t.Context(), first(l)))
-		s.goBy(-time.Hour)
+		s.advance(-time.Hour)
 		next := acquire(t, b, mine)
 		require.NoError(t, next.Release(t.Context(), first(next)))
 	})
 }
 
-// What is granted after the clock has gone back lasts for as long as it says, and no
-// longer if its holder dies; a resend shortens nothing.
+// A lease that is granted after the clock has gone back lasts as long as it says, and no
+// longer if its holder dies. A resend shortens nothing.
 func TestGrantAfterTheClockWentBackIsNoLonger(t *testing.T) {
 	each(t, onTables, func(t *testing.T, s *site) {
 		backends := []*sqllock.Backend{s.backend()}
@@ -139,7 +139,7 @@ func TestGrantAfterTheClockWentBackIsNoLonger(t *testing.T) {
 		for _, b := range backends {
 			l := acquire(t, b, attempt("k", time.Minute))
 			require.NoError(t, l.Release(t.Context(), first(l)))
-			s.exec("UPDATE " + s.options.Table + " SET expires = expires + 3600000000") // the release was an hour from now
+			s.exec("UPDATE " + s.options.Table + " SET expires = expires + 3600000000") // as if the release had been an hour from now
 			a := attempt("k", time.Minute)
 			l = acquire(t, b, a)
 			require.InDelta(t, time.Minute, term(), float64(time.Millisecond))
@@ -151,12 +151,12 @@ func TestGrantAfterTheClockWentBackIsNoLonger(t *testing.T) {
 	})
 }
 
-// SQLite's clock is rounded down to a millisecond: a row says that it lasts for one
-// more than the lease, which would be over there before it is here.
+// SQLite's clock is rounded down to a millisecond. So a row's expiry is one millisecond after the
+// lease's end. Otherwise the lease would be over in the database before it is over here.
 func TestRoundedClockEndsNoLeaseEarly(t *testing.T) {
 	s := variant{engine: "sqlite"}.site(t, "")
 	s.exec("CREATE TABLE terms (n INTEGER PRIMARY KEY, term INTEGER)")
-	for _, event := range []string{"INSERT", "UPDATE"} { // whose clock is that of the statement
+	for _, event := range []string{"INSERT", "UPDATE"} { // a trigger uses the clock of its statement
 		s.exec("CREATE TRIGGER term_of_" + event + " AFTER " + event + " ON " + s.options.Table + " BEGIN INSERT INTO terms (term) VALUES" +
 			" (NEW.expires - CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000); END")
 	}

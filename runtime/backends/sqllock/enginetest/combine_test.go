@@ -16,8 +16,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// Calls that share statements exclude each other, also two for one key in one batch, and
-// tokens rise. Afterwards nothing is held.
+// Calls that share statements exclude each other, also two for one key in one batch. Tokens
+// rise. Afterwards nothing is held.
 func TestManyAtOnce(t *testing.T) {
 	t.Parallel()
 	each(t, onTables, func(t *testing.T, s *site) {
@@ -57,12 +57,12 @@ func TestManyAtOnce(t *testing.T) {
 		}
 		all.Wait()
 		require.NoError(t, errors.Join(errs...))
-		require.GreaterOrEqual(t, taken.Load(), int64(2*keys-goroutines)*cycles, "keys of one goroutine are free")
+		require.GreaterOrEqual(t, taken.Load(), int64(2*keys-goroutines)*cycles, "a key of one goroutine was not free")
 		require.Zero(t, s.held())
 	})
 }
 
-// Of two leases on one key one is lost. Freed in one call, the other leaves its own last
+// Of two leases on one key one is lost. When both are released in one call, the other leaves its own last
 // token.
 func TestTwoLeasesOnAKeyAreFreed(t *testing.T) {
 	t.Parallel()
@@ -86,13 +86,13 @@ type interrupted struct{}
 func (interrupted) Error() string    { return "the statement was interrupted" }
 func (interrupted) SQLState() string { return "57014" }
 
-// Calls that shared a statement without an answer look each at its own row, as one by itself does.
+// If a shared statement has no answer, each of its calls reads its own row, as a call by itself does.
 func TestBatchWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	each(t, func(v variant) bool { return onTables(v) && served(v) }, func(t *testing.T, s *site) {
 		w, db := s.watched()
 		b := s.backendOn(db)
-		const alone = 8 // that wait for their rows, so that one more shares a statement
+		const alone = 8 // calls that wait for their rows, so that one more shares a statement
 		keys := make([]any, alone)
 		for i := range keys {
 			keys[i] = []byte(fmt.Sprint("alone", i))
@@ -143,8 +143,8 @@ func TestBatchWithoutAnAnswer(t *testing.T) {
 	})
 }
 
-// After a batch that failed few of its calls go by themselves at once: a *sql.DB without limits
-// would dial for each.
+// After a batch has failed, only a few of its calls are sent by themselves at once. On a *sql.DB without
+// limits, each would dial a connection.
 func TestCallsOfAFailedBatchAreFewAtOnce(t *testing.T) {
 	t.Parallel()
 	s := variant{"mariadb", sqllock.Table}.site(t, "")
@@ -155,10 +155,10 @@ func TestCallsOfAFailedBatchAreFewAtOnce(t *testing.T) {
 	user, err := s.db.Conn(t.Context())
 	require.NoError(t, err)
 	defer user.Close()
-	_, err = user.ExecContext(t.Context(), "LOCK TABLES "+s.options.Table+" WRITE") // so that those that go by themselves wait
+	_, err = user.ExecContext(t.Context(), "LOCK TABLES "+s.options.Table+" WRITE") // so that the calls that are sent by themselves wait
 	require.NoError(t, err)
 	const calls, alone, batches, singles = 100, 8, 4, 32
-	var refused atomic.Int64 // of a batch
+	var refused atomic.Int64 // calls whose batch was refused
 	w.meet(func(text string) error {
 		if !strings.HasPrefix(text, "INSERT ") {
 			return nil
@@ -176,7 +176,7 @@ func TestCallsOfAFailedBatchAreFewAtOnce(t *testing.T) {
 	waiting := "SELECT COUNT(*) FROM information_schema.processlist WHERE state LIKE 'Waiting for table%' AND info LIKE ?"
 	require.Eventually(t, func() bool {
 		return refused.Load() == calls-alone && s.number(waiting, "UPDATE %"+s.options.Table+"%") >= alone+singles
-	}, patience, time.Millisecond)
+	}, waitLimit, time.Millisecond)
 	const renewals = 1
 	require.LessOrEqual(t, db.Stats().InUse, alone+batches+singles+renewals)
 	w.meet(nil)
@@ -187,9 +187,9 @@ func TestCallsOfAFailedBatchAreFewAtOnce(t *testing.T) {
 	}
 }
 
-// MySQL tells by a second statement what the first one took. If that is not answered, a look at
-// each row tells.
-func TestBatchThatIsNotTold(t *testing.T) {
+// MySQL tells by a second statement what the first one took. If the second has no answer, each
+// row is read.
+func TestBatchWithoutASecondAnswer(t *testing.T) {
 	t.Parallel()
 	s := variant{"mariadb", sqllock.Table}.site(t, "")
 	w, db := s.watched()
@@ -215,7 +215,7 @@ func TestBatchThatIsNotTold(t *testing.T) {
 	require.Zero(t, s.held())
 }
 
-// An acquire that may have run says so, though a look afterwards could not be sent.
+// An acquire that may have run says so, although the read after it could not be sent.
 func TestLookThatIsNotSent(t *testing.T) {
 	t.Parallel()
 	each(t, func(v variant) bool { return onTables(v) && served(v) }, func(t *testing.T, s *site) {

@@ -18,12 +18,12 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// conformance is the harness of a table of its own on the shared server.
+// conformance returns the harness for a table of its own on the shared server.
 func (v variant) conformance(t *testing.T) backendtest.Harness {
 	s := v.site(t, "")
 	open := func(t testing.TB, server string) driver.Backend {
 		db := s.openSource(t, s.source(server))
-		db.SetMaxIdleConns(6) // of which a check has two, within what it allows to a pool
+		db.SetMaxIdleConns(6) // a check has two of them, within what it allows to a pool
 		options := s.options
 		options.Server = server
 		b, err := sqllock.New(db, options)
@@ -38,17 +38,17 @@ func (v variant) conformance(t *testing.T) backendtest.Harness {
 		MinTTL: time.Millisecond,
 		MaxTTL: 10 * 365 * 24 * time.Hour,
 		MaxKey: 1024,
-		// PostgreSQL starts a process for each connection: of 16 checks each waits for a
-		// CPU on a machine of two cores.
+		// PostgreSQL starts a process for each connection. If 16 checks ran at once, each would wait for
+		// a CPU on a machine of two cores.
 		Parallel: 8,
 		Remove: func(t testing.TB, key string) {
 			_, err := s.db.ExecContext(t.Context(), "DELETE FROM "+s.options.Table+" WHERE name = "+s.param(1), []byte(key))
 			require.NoError(t, err)
-			if onTables(v) || hasSides(v) {
+			if onTables(v) || hasReadWriteLocks(v) {
 				_, err = s.db.ExecContext(t.Context(), "DELETE FROM "+s.options.Table+"_kinds WHERE name = "+s.param(1), []byte(key))
 				require.NoError(t, err)
 			}
-			if inSessions(v) { // an operator frees it by ending its session
+			if inSessions(v) { // an operator frees the lock by ending its session
 				s.on(t).end(key)
 			}
 		},
@@ -56,23 +56,23 @@ func (v variant) conformance(t *testing.T) backendtest.Harness {
 		Cannot:    map[backendtest.Ability]string{},
 	}
 	if inSessions(v) {
-		h.Cannot = backendtest.MutexesOnly("a session of the database holds the lock that foreign clients know, and they know no such kind")
+		h.Cannot = backendtest.MutexesOnly("foreign clients know only the locks of sessions, and there is none of this kind")
 	}
-	if hasSides(v) {
+	if hasReadWriteLocks(v) {
 		delete(h.Cannot, backendtest.ReadWriteLocks)
 	}
-	h.Cannot[backendtest.Conflict] = "a table of ours holds nothing but locks; that the table itself is another's is tested beside"
+	h.Cannot[backendtest.Conflict] = "our table holds only locks; another test covers a table that is not ours"
 	switch {
 	case inSessions(v):
-		h.Cannot[backendtest.NetworkFaults] = "the lock of a session ends with its connection, by design, and faults cut that; frozen servers and killed sessions are tested beside"
-		h.Holds = 60 // each takes a connection, for which PostgreSQL starts a process
+		h.Cannot[backendtest.NetworkFaults] = "by design, a lock ends with its connection; other tests cover frozen servers and killed sessions"
+		h.Holds = 60 // each hold has a connection, for which PostgreSQL starts a process
 		if s.driver == "mysql" {
-			h.Cannot[backendtest.FlatHolds] = "a lock has a connection for itself, by design, and the driver a goroutine for each connection"
+			h.Cannot[backendtest.FlatHolds] = "each lock has a connection, by design, and the driver has a goroutine for each connection"
 		}
 	case s.driver == "sqlite":
-		h.Cannot[backendtest.NetworkFaults] = "a file in this machine has no network that could fail"
-		h.Parallel = 4 // all writes to a file are one after the other
-		h.Holds = 60   // the driver is SQLite itself, in Go: the race detector makes 1 ms of an acquire 30
+		h.Cannot[backendtest.NetworkFaults] = "a file on this machine has no network that could fail"
+		h.Parallel = 4 // writes to a file run one after the other
+		h.Holds = 60   // the driver is SQLite itself, in Go: with the race detector an acquire takes 30 ms and not 1
 	default:
 		h.OpenFaulty = func(t testing.TB) (driver.Backend, backendtest.Faults) {
 			network := backendtest.NewNetwork(t)
@@ -114,7 +114,7 @@ func (s *site) leftovers(t testing.TB, prefix string) (kept []string) {
 	return kept
 }
 
-// names returns the names that begin with prefix, of a table's rows for which
+// names returns the names that begin with prefix, from the rows of a table for which
 // condition is true.
 func (s *site) names(table, prefix, condition string) (all []string) {
 	s.t.Helper()

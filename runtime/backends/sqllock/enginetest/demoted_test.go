@@ -10,7 +10,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/backends/sqllock"
 )
 
-// Connections to a server that takes no writes any more are not kept: the next
+// Connections to a server that accepts no writes any more are not kept: the next
 // ones may lead to its successor.
 func TestDemotedServerIsLeft(t *testing.T) {
 	each(t, served, func(t *testing.T, s *site) {
@@ -23,7 +23,7 @@ func TestDemotedServerIsLeft(t *testing.T) {
 			"mysql": "SET SESSION TRANSACTION READ ONLY", "pgx": "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
 		}[s.driver]
 		for _, c := range w.opened() {
-			_ = c.exec(t.Context(), demote) // unless it was closed
+			_ = c.exec(t.Context(), demote) // fails if the connection was closed
 		}
 		require.NoError(t, l.Renew(t.Context(), time.Minute))
 		other := acquire(t, b, attempt("other", time.Minute))
@@ -39,7 +39,7 @@ func (s *site) requireUnheld() {
 	require.Zero(s.t, s.number("SELECT count(*) FROM "+s.options.Table+" WHERE owner <> ''"))
 }
 
-// A replica is told by name, and at once.
+// A replica is refused at once, by an error that says so.
 func TestReplicaIsRefused(t *testing.T) {
 	each(t, served, func(t *testing.T, s *site) {
 		source := s.source(s.addr) + map[string]string{"mysql": "?tx_read_only=1", "pgx": "&default_transaction_read_only=on"}[s.driver]
@@ -49,8 +49,8 @@ func TestReplicaIsRefused(t *testing.T) {
 	})
 }
 
-// PostgreSQL ends a transaction at any error, and the lock on the row with it: the
-// holder hears of it at once, and nobody is kept out by what is left.
+// PostgreSQL ends a transaction at any error, and with it the lock on the row. The
+// holder learns of it at once, and what is left keeps nobody out.
 func TestTransactionThatFailedHoldsNothing(t *testing.T) {
 	s := variant{"postgres", sqllock.RowLock}.site(t, "")
 	w, db := s.watched()
@@ -58,9 +58,10 @@ func TestTransactionThatFailedHoldsNothing(t *testing.T) {
 	l := acquire(t, b, attempt("k", time.Minute))
 	requireIdle(t, b)
 	for _, c := range w.opened() {
-		_ = c.exec(t.Context(), "SELECT 1/0") // which all but the lock's survive
+		_ = c.exec(t.Context(), "SELECT 1/0") // all connections but the lock's survive it
 	}
 	require.ErrorIs(t, l.Renew(t.Context(), time.Minute), lock.ErrLost)
 	s.requireFree("k")
-	require.Eventually(t, func() bool { return db.Stats().InUse <= 2 }, patience, time.Millisecond, "beside those of renewals and of rows")
+	require.Eventually(t, func() bool { return db.Stats().InUse <= 2 }, waitLimit, time.Millisecond,
+		"more connections are in use than those for renewals and for rows")
 }

@@ -1,4 +1,4 @@
-// Package enginetest holds the tests of sqllock against real databases. It is a
-// module of its own, so that the drivers are no dependencies of anyone who uses
-// lockgen.
+// Package enginetest holds the tests of sqllock with real databases. It is a
+// module of its own, so that programs that use lockgen do not depend on the
+// drivers.
 package enginetest

@@ -19,8 +19,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/backends/sqllock"
 )
 
-// watched is a database's own driver. It counts the statements that are under way
-// at once, and can be told to mind no context.
+// watched is a driver around a database's own driver. It counts the statements that are under way
+// at once, and can make statements ignore their contexts.
 type watched struct {
 	own    driver.Driver
 	source string
@@ -28,16 +28,16 @@ type watched struct {
 	mu        sync.Mutex
 	stuck     chan struct{} // unless nil, statements wait for it to be closed
 	meets     func(text string) error
-	forgotten error  // that tells of an answer that was forgotten; driver.ErrBadConn unless set
+	forgotten error  // returned in place of a forgotten answer; driver.ErrBadConn unless set
 	now, most int    // statements under way
 	held      int    // statements that are stuck
-	whenStuck func() // unless nil, called as a statement is stuck
+	whenStuck func() // unless nil, called when a statement gets stuck
 	conns     []*watchedConn
 
-	transactions atomic.Int64 // begun
+	transactions atomic.Int64 // how many were begun
 }
 
-// watched returns a pool whose driver is.
+// watched returns a driver, and a pool that uses it.
 func (s *site) watched() (*watched, *sql.DB) {
 	w := &watched{own: s.db.Driver(), source: s.source(s.addr)}
 	db := sql.OpenDB(w)
@@ -47,8 +47,8 @@ func (s *site) watched() (*watched, *sql.DB) {
 
 func (w *watched) Driver() driver.Driver { return w.own }
 
-// meet has f called with each statement that is about to be sent, and with
-// "connect". Its error is the answer then, and the connection is cut.
+// meet makes w call f before each statement, and with "connect" before each new
+// connection. If f returns an error, that is the answer, and the connection is closed.
 func (w *watched) meet(f func(text string) error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -79,8 +79,8 @@ func (w *watched) Connect(context.Context) (driver.Conn, error) {
 	return c, nil
 }
 
-// stick has statements from now on end when loose is called, and not before.
-func (w *watched) stick() (loose func()) {
+// stick makes statements wait from now on until unstick is called.
+func (w *watched) stick() (unstick func()) {
 	stuck := make(chan struct{})
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -93,7 +93,7 @@ func (w *watched) stick() (loose func()) {
 	})
 }
 
-// untilStuck returns a context that ends as the next statement is stuck.
+// untilStuck returns a context that ends when the next statement gets stuck.
 func (w *watched) untilStuck(ctx context.Context) context.Context {
 	ctx, cancel := context.WithCancel(ctx)
 	w.mu.Lock()
@@ -102,15 +102,15 @@ func (w *watched) untilStuck(ctx context.Context) context.Context {
 	return ctx
 }
 
-// holds returns how many statements are stuck.
-func (w *watched) holds() int {
+// stuckStatements returns how many statements are stuck.
+func (w *watched) stuckStatements() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.held
 }
 
-// ofPurge reports whether a statement looks for rows to be removed, as a Backend does at a time that it
-// draws by lot.
+// ofPurge reports whether a statement looks for rows to remove. A Backend sends such statements at random
+// times.
 func ofPurge(text string) bool { return strings.HasPrefix(text, "SELECT l.name") }
 
 func (c *watchedConn) begin(text string) (end func()) {
@@ -148,10 +148,10 @@ type watchedConn struct {
 	w     *watched
 	stuck chan struct{} // unless nil, its statements wait for it to be closed
 
-	forgets atomic.Bool // the next answer
+	forgets atomic.Bool // whether the next answer is to be forgotten
 }
 
-// answer passes on that of a statement, unless it is to be forgotten.
+// answer returns the answer to a statement, unless it is to be forgotten.
 func answer[T any](c *watchedConn, text string, a T, err error) (T, error) {
 	if err == nil && !ofPurge(text) && c.forgets.Swap(false) {
 		var none T
@@ -161,8 +161,8 @@ func answer[T any](c *watchedConn, text string, a T, err error) (T, error) {
 	return a, err
 }
 
-// stick is that of one connection.
-func (c *watchedConn) stick() (loose func()) {
+// stick makes the statements of this connection wait until unstick is called.
+func (c *watchedConn) stick() (unstick func()) {
 	stuck := make(chan struct{})
 	c.w.mu.Lock()
 	defer c.w.mu.Unlock()
@@ -170,28 +170,28 @@ func (c *watchedConn) stick() (loose func()) {
 	return sync.OnceFunc(func() { close(stuck) })
 }
 
-// exec runs a statement of the test's own on the connection, which is idle.
+// exec runs a statement of the test on the connection, which must be idle.
 func (c *watchedConn) exec(ctx context.Context, text string) error {
 	_, err := c.Conn.(driver.ExecerContext).ExecContext(ctx, text, nil)
 	return err
 }
 
-// swap puts another session in place of the connection's own, which is idle.
+// swap gives the connection another session. The connection must be idle.
 func (c *watchedConn) swap() error {
-	_ = c.Conn.Close() // unless it was
+	_ = c.Conn.Close() // it may be closed already
 	conn, err := c.w.own.Open(c.w.source)
 	c.Conn = conn
 	return err
 }
 
-// requireIdle requires that b, which has taken a lock, has nothing under way: with the first one
-// goes a question, beside.
+// requireIdle waits until b, which has acquired a lock, has nothing under way. With the first lock, a Backend
+// also asks the database which server it is.
 func requireIdle(t testing.TB, b *sqllock.Backend) {
 	t.Helper()
-	require.Eventually(t, func() bool { return len(b.Servers()) > 0 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return len(b.Servers()) > 0 }, waitLimit, time.Millisecond)
 }
 
-// opened returns the connections that were made so far.
+// opened returns the connections that have been made so far.
 func (w *watched) opened() []*watchedConn {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -221,16 +221,16 @@ func (c *watchedConn) QueryContext(ctx context.Context, text string, args []driv
 	return answer(c, text, rows, err)
 }
 
-// A driver that minds no context keeps nobody: a call ends with its context.
-func TestStuckDriverKeepsNobody(t *testing.T) {
+// A driver that ignores contexts keeps nobody waiting: a call ends with its context.
+func TestStuckDriverDelaysNobody(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *site) {
 		w, db := s.watched()
 		b := s.backendOn(db)
 		l := acquire(t, b, attempt("k", time.Minute))
 		require.NoError(t, l.Release(t.Context(), first(l)))
 		held := acquire(t, b, attempt("held", time.Minute))
-		loose := w.stick()
-		t.Cleanup(loose)
+		unstick := w.stick()
+		t.Cleanup(unstick)
 		ends := func(what string, call func(ctx context.Context) error) {
 			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer cancel()
@@ -239,7 +239,7 @@ func TestStuckDriverKeepsNobody(t *testing.T) {
 			select {
 			case err := <-done:
 				require.ErrorIs(t, err, context.DeadlineExceeded, what)
-			case <-time.After(patience):
+			case <-time.After(waitLimit):
 			}
 			require.Less(t, time.Since(begin), 300*time.Millisecond+meter.Since(begin), what)
 		}
@@ -248,13 +248,13 @@ func TestStuckDriverKeepsNobody(t *testing.T) {
 		ends("Undo", func(ctx context.Context) error { return b.Undo(ctx, a) })
 		ends("Renew", func(ctx context.Context) error { return held.Renew(ctx, time.Minute) })
 		ends("Release", func(ctx context.Context) error { return held.Release(ctx, first(held)) })
-		loose()
+		unstick()
 		require.NoError(t, b.Undo(t.Context(), a))
 	})
 }
 
-// SQLite has one writer at a time, and who finds it busy looks again after a while;
-// so a Backend does not have its own statements meet.
+// SQLite has one writer at a time, and a writer that finds it busy tries again after a while.
+// So a Backend sends its own statements one after another.
 func TestStatementsOnAFileTakeTurns(t *testing.T) {
 	s := variant{engine: "sqlite"}.site(t, "")
 	w, db := s.watched()
@@ -278,12 +278,12 @@ func TestStatementsOnAFileTakeTurns(t *testing.T) {
 	require.Equal(t, 1, w.most)
 }
 
-// Of PostgreSQL's drivers one says driver.ErrBadConn also of a statement that it has
-// sent: it may have run.
+// One of PostgreSQL's drivers returns driver.ErrBadConn also for a statement that it has
+// sent. Such a statement may have run.
 func TestBadConnectionMayHaveSent(t *testing.T) {
 	s := variant{"postgres", sqllock.Table}.site(t, "")
 	w, db := s.watched()
-	w.own = struct{ driver.Driver }{w.own} // one that is not known
+	w.own = struct{ driver.Driver }{w.own} // a driver that sqllock does not know
 	s.options.Dialect, s.options.Renewals = sqllock.Postgres, s.db
 	b := s.backendOn(db)
 	forget := func() {
@@ -293,7 +293,7 @@ func TestBadConnectionMayHaveSent(t *testing.T) {
 	}
 	l := acquire(t, b, attempt("k", time.Minute))
 	forget()
-	require.NoError(t, l.Release(t.Context(), first(l)), "it had been freed")
+	require.NoError(t, l.Release(t.Context(), first(l)), "the first attempt had released the lock")
 	acquire(t, b, attempt("other", time.Minute))
 	forget()
 	a := attempt("k", time.Minute)
@@ -301,17 +301,17 @@ func TestBadConnectionMayHaveSent(t *testing.T) {
 	require.True(t, a.MayHaveRun)
 }
 
-// stuckDial is a watched driver. Its first dial in a context that has no value for the key patient
-// hangs until that context ends.
+// stuckDial is a watched driver. Its first dial whose context has no value for the key exempt hangs until
+// that context ends.
 type stuckDial struct {
 	*watched
-	patient any
-	once    sync.Once
-	hangs   chan struct{} // closed when it does
+	exempt any
+	once   sync.Once
+	hangs  chan struct{} // closed when the dial hangs
 }
 
 func (d *stuckDial) Connect(ctx context.Context) (conn driver.Conn, err error) {
-	if ctx.Value(d.patient) == nil {
+	if ctx.Value(d.exempt) == nil {
 		d.once.Do(func() {
 			close(d.hangs)
 			<-ctx.Done()
@@ -324,37 +324,37 @@ func (d *stuckDial) Connect(ctx context.Context) (conn driver.Conn, err error) {
 	return d.watched.Connect(ctx)
 }
 
-// A dial for the renewals' connection that hangs is given up, so that a renewal can have another:
-// a network may lose what a dial sent, and a dialer wait for minutes.
+// If a dial of the connection for renewals hangs, it is given up, so that a renewal can dial another. A
+// network may lose what a dial sent, and a dialer may wait for minutes.
 func TestStuckDialKeepsNoRenewalWaiting(t *testing.T) {
 	t.Parallel()
 	each(t, func(v variant) bool { return onTables(v) && served(v) }, func(t *testing.T, s *site) {
 		w, _ := s.watched()
-		type patient struct{}
-		d := &stuckDial{watched: w, patient: patient{}, hangs: make(chan struct{})}
+		type exempt struct{}
+		d := &stuckDial{watched: w, exempt: exempt{}, hangs: make(chan struct{})}
 		db := sql.OpenDB(d)
-		db.SetMaxIdleConns(-1) // else the first connection may be the renewals' too, once Acquire has given it back
+		db.SetMaxIdleConns(-1) // otherwise the first connection may also serve renewals, once Acquire has returned it
 		t.Cleanup(func() { require.NoError(t, db.Close()) })
 		b := s.backendOn(db)
-		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), patient{}, true), patience)
+		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), exempt{}, true), waitLimit)
 		defer cancel()
 		l, err := b.Acquire(ctx, attempt("k", time.Minute))
 		require.NoError(t, err)
 		select {
 		case <-d.hangs:
 		case <-ctx.Done():
-			t.Fatal("nothing dials for the renewals' connection")
+			t.Fatal("no connection for renewals was dialed")
 		}
 		require.NoError(t, l.Renew(ctx, time.Minute))
 		require.NoError(t, l.Release(ctx, first(l)))
 	})
 }
 
-// MySQL says of a connection that was idle for wait_timeout why it has closed it, in place of an
-// answer. The renewals' connection may have been: the renewal goes by another one.
+// MySQL closes a connection that was idle for wait_timeout, and gives the reason in place of an answer.
+// If the connection for renewals was closed so, the renewal uses another one.
 func TestRenewalOnAConnectionThatWasIdle(t *testing.T) {
 	t.Parallel()
-	s := variant{"mariadb", sqllock.Table}.site(t, "") // which closes it without a word
+	s := variant{"mariadb", sqllock.Table}.site(t, "") // MariaDB closes it without giving a reason
 	w, db := s.watched()
 	b := s.backendOn(db)
 	l := acquire(t, b, attempt("k", time.Minute))

@@ -9,7 +9,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/backends/sqllock"
 )
 
-// What users write, in whatever script, a database of any encoding can keep.
+// A database of any encoding can store what users write, in any script.
 func TestTextsInADatabaseOfLatin1(t *testing.T) {
 	s := variant{"postgres", sqllock.Table}.site(t, "")
 	name := "latin_" + s.options.Table

@@ -14,15 +14,16 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// block takes the raw lock of key as foreign clients do: they wait in the server's queue.
-func (o *others) block(ctx context.Context, key string) error {
+// block takes the raw lock of key as foreign clients do: it waits in the server's queue.
+func (o *foreignClient) block(ctx context.Context, key string) error {
 	switch {
 	case o.s.options.Strategy == sqllock.RowLock:
 		if _, err := o.conn.ExecContext(ctx, "START TRANSACTION"); err != nil {
 			return err
 		}
 		var got int
-		return o.conn.QueryRowContext(ctx, "SELECT 1 FROM "+o.s.options.Table+"_rows WHERE name = "+o.s.param(1)+" FOR UPDATE", []byte(key)).Scan(&got)
+		query := "SELECT 1 FROM " + o.s.options.Table + "_rows WHERE name = " + o.s.param(1) + " FOR UPDATE"
+		return o.conn.QueryRowContext(ctx, query, []byte(key)).Scan(&got)
 	case o.s.driver == "mysql":
 		var got sql.NullInt64
 		return o.conn.QueryRowContext(ctx, "SELECT GET_LOCK(?, 30)", sqllock.MySQLName(key)).Scan(&got)
@@ -32,10 +33,12 @@ func (o *others) block(ctx context.Context, key string) error {
 	}
 }
 
-// take has n clients, of whom client(i) returns what runs a section of the i-th under the lock, take total
-// sections, and returns how many each had.
-func take(t testing.TB, n int, total int64, length time.Duration, client func(i int) func(ctx context.Context, section func())) (each []int64) {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+// take makes n clients run total sections under a lock, and returns how many each client ran. client(i)
+// returns the function by which the i-th client runs a section.
+func take(
+	t testing.TB, n int, total int64, length time.Duration, client func(i int) func(ctx context.Context, section func()),
+) (each []int64) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*waitLimit)
 	defer cancel()
 	var inside, left atomic.Int64
 	left.Store(total)
@@ -52,7 +55,7 @@ func take(t testing.TB, n int, total int64, length time.Duration, client func(i 
 			inside.Add(-1)
 		}
 		all.Go(func() {
-			enter(ctx, section) // it takes long
+			enter(ctx, section) // the first time takes long
 			firsts.Done()
 			firsts.Wait()
 			for ctx.Err() == nil {
@@ -68,32 +71,32 @@ func take(t testing.TB, n int, total int64, length time.Duration, client func(i 
 	}
 	all.Wait()
 	if n := left.Load(); n > 0 {
-		t.Fatalf("%d of %d sections did not come in time: the clients had %v", n, total, each)
+		t.Fatalf("%d of %d sections did not run in time: the clients ran %v", n, total, each)
 	}
 	return each
 }
 
-// Of some processes of ours and some foreign clients, which all wait in the server's
-// queue, no side gets less than half its even share of the sections, and nobody meets
-// another.
+// Some processes of ours and some foreign clients wait in the server's
+// queue. Neither group gets less than half of its even share of the sections, and no two
+// clients are inside at once.
 func TestFairnessToForeignClients(t *testing.T) {
 	for _, v := range variants {
 		if !inSessions(v) {
 			continue
 		}
-		for _, sides := range [][2]int{{1, 3}, {3, 2}} { // one after the other: they are to be alone with the server
+		for _, sides := range [][2]int{{1, 3}, {3, 2}} { // one after the other, because each must be alone with the server
 			t.Run(v.String(), func(t *testing.T) { v.site(t, "").fair(sides[0], sides[1]) })
 		}
 	}
 }
 
-// fair has n processes of ours and m foreign clients take turns.
+// fair makes n processes of ours and m foreign clients take turns.
 func (s *site) fair(n, m int) {
 	if s.options.Strategy == sqllock.RowLock {
 		s.exec("INSERT INTO "+s.options.Table+"_rows (name) VALUES ("+s.param(1)+")", []byte("k"))
 	}
 	each := int64(12)
-	// In the others' sections a process of ours is back in the queue, on a busy machine too.
+	// During the others' sections a process of ours gets back into the queue, on a busy machine too.
 	got := take(s.t, n+m, each*int64(n+m), 20*time.Millisecond, func(i int) func(context.Context, func()) {
 		if i < n {
 			l := s.locker(nil)
@@ -101,8 +104,8 @@ func (s *site) fair(n, m int) {
 				_ = l.Do(ctx, nil, "k", func(context.Context) error { section(); return nil })
 			}
 		}
-		o := s.others()
-		limit, cancel := context.WithTimeout(s.t.Context(), 2*patience) // the others' end would break the connection
+		o := s.foreignClient()
+		limit, cancel := context.WithTimeout(s.t.Context(), 2*waitLimit) // the end of take's context would break the connection
 		s.t.Cleanup(cancel)
 		return func(_ context.Context, section func()) {
 			if o.block(limit, "k") == nil {
@@ -122,9 +125,9 @@ func (s *site) fair(n, m int) {
 	require.Greater(s.t, sum(got[n:]), each*int64(m)/2)
 }
 
-// stands has a process of ours wait in the server's queue for key, which a foreign
-// client has.
-func (s *site) stands(b *sqllock.Backend, key string) *driver.Acquisition {
+// waitInQueue makes a process of ours wait in the server's queue for key, which a foreign
+// client holds.
+func (s *site) waitInQueue(b *sqllock.Backend, key string) *driver.Acquisition {
 	s.t.Helper()
 	a := attempt(key, time.Minute)
 	_, err := b.Acquire(s.t.Context(), a)
@@ -133,48 +136,48 @@ func (s *site) stands(b *sqllock.Backend, key string) *driver.Acquisition {
 	return a
 }
 
-// Who gives up its place in the server's queue does so at once, and leaves no session
+// A process that gives up its place in the server's queue does so at once, and leaves no session
 // that waits there.
 func TestPlaceThatIsGivenUp(t *testing.T) {
 	each(t, inSessions, func(t *testing.T, s *site) {
-		b, o := s.backend(), s.others()
+		b, o := s.backend(), s.foreignClient()
 		acquireAndRelease(t, b, "k")
 		for range 3 {
 			require.True(t, o.try("k"))
-			a := s.stands(b, "k")
+			a := s.waitInQueue(b, "k")
 			time.Sleep(20 * time.Millisecond)
 			begin := time.Now()
 			require.NoError(t, b.Undo(t.Context(), a))
-			// Some statements, and no wait, which would be for 2.5 s at least.
+			// This takes some statements and no wait. A wait would last for 2.5 s at least.
 			require.Less(t, time.Since(begin), 2*time.Second+meter.Since(begin))
 			o.free("k")
 			s.requireFree("k")
 		}
-		require.Eventually(t, func() bool { return len(s.sessions("k")) == 0 }, patience, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return len(s.sessions("k")) == 0 }, waitLimit, 5*time.Millisecond)
 		acquireAndRelease(t, b, "k")
 	})
 }
 
-// What the server grants to a process that does not ask for it again is free for others
-// soon.
+// If the server grants a lock to a process that does not ask for it again, the lock is soon free
+// for others.
 func TestGrantThatNobodyCollects(t *testing.T) {
 	each(t, inSessions, func(t *testing.T, s *site) {
-		b, o := s.backend(), s.others()
+		b, o := s.backend(), s.foreignClient()
 		acquireAndRelease(t, b, "k")
 		require.True(t, o.try("k"))
-		a := s.stands(b, "k")
+		a := s.waitInQueue(b, "k")
 		time.Sleep(50 * time.Millisecond)
 		o.free("k")
 		s.requireFree("k")
-		require.Eventually(t, func() bool { // it stands no more, and tries
+		require.Eventually(t, func() bool { // it is not in the queue any more, and tries
 			l, err := b.Acquire(t.Context(), a)
 			return err == nil && l.Release(t.Context(), first(l)) == nil
-		}, patience, 5*time.Millisecond)
+		}, waitLimit, 5*time.Millisecond)
 	})
 }
 
-// standing returns the sessions that wait for the raw lock of a key of the site.
-func (s *site) standing() []int64 {
+// queuedSessions returns the sessions that wait for the raw lock of a key of the site.
+func (s *site) queuedSessions() []int64 {
 	s.t.Helper()
 	if s.options.Strategy == sqllock.RowLock {
 		return s.waiting("%" + s.options.Table + "_rows%FOR UPDATE")
@@ -182,8 +185,8 @@ func (s *site) standing() []int64 {
 	return s.waiting(map[string]string{"mysql": "SELECT COALESCE(GET_LOCK(%, 50)%", "pgx": "%FROM (SELECT pg_advisory_lock(%"}[s.driver])
 }
 
-// waiting returns the sessions whose statements are like that and wait for a lock. MariaDB does not
-// tell: there it returns those whose statements are under way.
+// waiting returns the sessions that wait for a lock in a statement that matches like. MariaDB does not
+// tell this: there it returns the sessions that are running such a statement.
 func (s *site) waiting(like string) []int64 {
 	s.t.Helper()
 	if s.driver == "mysql" {
@@ -192,27 +195,27 @@ func (s *site) waiting(like string) []int64 {
 	return s.numbers("SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE $1", like)
 }
 
-// A session that is killed in the server's queue costs its waiter the place, no more.
+// A waiter whose session is killed in the server's queue loses its place, and nothing else.
 func TestSessionThatIsKilledInTheQueue(t *testing.T) {
 	each(t, inSessions, func(t *testing.T, s *site) {
-		l, o := s.locker(nil), s.others()
+		l, o := s.locker(nil), s.foreignClient()
 		require.NoError(t, l.Do(t.Context(), nil, "k", func(context.Context) error { return nil }))
 		require.True(t, o.try("k"))
 		done := make(chan error, 1)
 		go func() { done <- l.Do(t.Context(), nil, "k", func(context.Context) error { return nil }) }()
-		var killed int64 // may still be listed, as it ends
+		var killed int64 // may still be listed while it ends
 		for range 2 {
 			var all []int64
-			require.Eventually(t, func() bool { all = s.standing(); return len(all) == 1 && all[0] != killed }, patience, 5*time.Millisecond)
+			require.Eventually(t, func() bool { all = s.queuedSessions(); return len(all) == 1 && all[0] != killed }, waitLimit, 5*time.Millisecond)
 			killed = all[0]
-			_ = s.terminate(killed) // it may have been given up just now
+			_ = s.terminate(killed) // the session may have been given up just now
 		}
 		o.free("k")
 		select {
 		case err := <-done:
 			require.NoError(t, err)
 		case <-time.After(time.Minute):
-			require.Fail(t, "it waits no more")
+			require.Fail(t, "the waiter did not get the lock")
 		}
 	})
 }
@@ -223,15 +226,15 @@ func acquireAndRelease(t testing.TB, b driver.Backend, key string) {
 	require.NoError(t, l.Release(t.Context(), first(l)))
 }
 
-// Beside processes with strategy Table, as while a program goes over from one to another, no
-// process gets less than half its even share; and who gives up leaves no place.
-func TestFairnessBesideTable(t *testing.T) {
+// While other processes use strategy Table, as when a program changes its strategy, no process gets less
+// than half of its even share. A process that gives up leaves no place in the queue.
+func TestFairnessTogetherWithTable(t *testing.T) {
 	each(t, inSessions, func(t *testing.T, s *site) {
-		beside := *s
-		beside.options.Strategy = sqllock.Table
-		require.NoError(t, beside.backend().Migrate(t.Context()))
+		tableSite := *s
+		tableSite.options.Strategy = sqllock.Table
+		require.NoError(t, tableSite.backend().Migrate(t.Context()))
 		const each = 20
-		sites := []*site{s, s, &beside, &beside}
+		sites := []*site{s, s, &tableSite, &tableSite}
 		got := take(t, len(sites), each*int64(len(sites)), 10*time.Millisecond, func(i int) func(context.Context, func()) {
 			l := sites[i].locker(nil)
 			return func(ctx context.Context, section func()) {
@@ -242,8 +245,8 @@ func TestFairnessBesideTable(t *testing.T) {
 		for _, n := range got {
 			require.Greater(t, n, int64(each/2), "%v", got)
 		}
-		require.Eventually(t, func() bool { // their undos go on beside
+		require.Eventually(t, func() bool { // undos continue in the background
 			return s.number("SELECT LENGTH(waiting) FROM "+s.options.Table) == 0
-		}, patience, 10*time.Millisecond)
+		}, waitLimit, 10*time.Millisecond)
 	})
 }

@@ -16,14 +16,14 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// S24, S33: with a server that has stopped, calls end with their contexts, a
-// holder hears of the end of its lease from its own clock, and nothing stays.
+// S24, S33: while a server has stopped, calls end with their contexts, and a
+// holder learns from its own clock that its lease has ended. Afterwards nothing is left.
 func TestFrozenServer(t *testing.T) {
 	servers := map[string]*testserver.Instance{
 		"mariadb": testserver.StartMySQL(t), "postgres": testserver.StartPostgres(t),
 	}
 	frozen := func(v variant) bool { return served(v) && v.strategy != sqllock.RowLock }
-	for _, v := range variants { // one after the other: it bounds how long calls take
+	for _, v := range variants { // one after the other, because the test bounds how long calls take
 		if !frozen(v) {
 			continue
 		}
@@ -49,17 +49,17 @@ func TestFrozenServer(t *testing.T) {
 			i.Cont()
 			require.Eventually(t, func() bool {
 				return l.Do(t.Context(), &lock.Policy{Wait: time.Second}, "other", func(context.Context) error { return nil }) == nil
-			}, patience, 10*time.Millisecond)
+			}, waitLimit, 10*time.Millisecond)
 		})
 	}
 }
 
-// A lock in a row outlasts its server's restart; one in a session does not, and
-// its holder hears of it within a third of its ttl. Tokens go on rising.
+// A lock in a row outlasts a restart of its server. A lock in a session does not, and
+// its holder learns of it within a third of its ttl. Tokens still rise.
 func TestServerRestart(t *testing.T) {
 	t.Parallel()
-	// Commits must reach the system before they are answered, or a server that is
-	// killed forgets them, and with them who holds what.
+	// Commits must reach the operating system before they are answered. Otherwise a server that
+	// is killed forgets them, and with them who holds which lock.
 	servers := map[string]func(t *testing.T) *testserver.Instance{
 		"mariadb": func(t *testing.T) *testserver.Instance {
 			return testserver.StartMySQL(t, "--innodb-flush-log-at-trx-commit=2")
@@ -80,21 +80,21 @@ func TestServerRestart(t *testing.T) {
 			}
 			i.Restart()
 			restarted := time.Now()
-			sideBySide(t, here, func(t *testing.T, v variant) { held[v].restarted(t, v, restarted) })
+			inParallel(t, here, func(t *testing.T, v variant) { held[v].restarted(t, v, restarted) })
 		})
 	}
 }
 
-// survivor holds the lock k while its server restarts.
+// survivor is a site that holds the lock k while its server restarts.
 type survivor struct {
 	*site
 	ctx    context.Context
 	held   *lock.Hold
-	expiry string // the query for it
+	expiry string // the query for the end of the lease
 	before int64  // the expiry of the grant
 }
 
-// restartTTL is the lease of a survivor: a server may take half of it to start.
+// restartTTL is the length of a survivor's lease. A server may need half of it to start.
 const restartTTL = 15 * time.Second
 
 func survive(s *site) *survivor {
@@ -104,11 +104,11 @@ func survive(s *site) *survivor {
 	return &survivor{site: s, ctx: ctx, held: held, expiry: expiry, before: s.number(expiry)}
 }
 
-// restarted checks what became of the lock, and that the next one has a later token.
+// restarted checks what became of the lock, and that the next holder has a later token.
 func (s *survivor) restarted(t *testing.T, v variant, at time.Time) {
 	err := error(nil)
 	if onTables(v) {
-		require.Eventually(t, func() bool { // it is renewed
+		require.Eventually(t, func() bool { // until the lease is renewed
 			var n int64
 			return s.db.QueryRowContext(t.Context(), s.expiry).Scan(&n) == nil && n > s.before
 		}, restartTTL, 10*time.Millisecond)
@@ -128,7 +128,7 @@ func (s *survivor) restarted(t *testing.T, v variant, at time.Time) {
 	require.NoError(t, err)
 }
 
-// G11: renewals do not wait for the user's own traffic, which has all other connections of the
+// G11: renewals do not wait for the user's own traffic, which uses all other connections of the
 // pool, or on SQLite reads.
 func TestRenewalsHaveTheirConnection(t *testing.T) {
 	t.Parallel()
@@ -138,7 +138,7 @@ func TestRenewalsHaveTheirConnection(t *testing.T) {
 		b := s.backendOn(db)
 		ctx, held, err := lockerOn(t, b, nil).Acquire(t.Context(), &lock.Policy{TTL: 4500 * time.Millisecond}, "k")
 		require.NoError(t, err)
-		requireIdle(t, b) // the renewals' connection is taken beside
+		requireIdle(t, b) // until the connection for renewals has been taken
 		expires := "SELECT expires FROM " + s.options.Table
 		first := s.number(expires)
 		busy, end := context.WithCancel(t.Context())
@@ -155,7 +155,7 @@ func TestRenewalsHaveTheirConnection(t *testing.T) {
 		for range 4 {
 			traffic.Go(func() { _, _ = db.Conn(busy) })
 		}
-		require.Eventually(t, func() bool { return s.number(expires) > first }, patience, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return s.number(expires) > first }, waitLimit, 10*time.Millisecond)
 		require.NoError(t, lock.Check(ctx))
 		end()
 		traffic.Wait()
@@ -167,8 +167,8 @@ func TestRenewalsHaveTheirConnection(t *testing.T) {
 	})
 }
 
-// S84: whoever loses a deadlock is not told that the lock is held, or lost: the statement is sent
-// again.
+// S84: a call whose statement is the victim of a deadlock does not report that the lock is held or lost. The
+// statement is sent again.
 func TestDeadlocksAreRetried(t *testing.T) {
 	t.Parallel()
 	each(t, func(v variant) bool { return onTables(v) && v.engine != "sqlite" }, func(t *testing.T, s *site) {
@@ -185,7 +185,7 @@ func TestDeadlocksAreRetried(t *testing.T) {
 			go func() {
 				done <- b.RenewAll(t.Context(), leases, []time.Duration{time.Minute, time.Minute})
 			}()
-			time.Sleep(50 * time.Millisecond) // it has a and waits for b
+			time.Sleep(50 * time.Millisecond) // RenewAll has locked a, and waits for b
 			touch("a")
 			_ = tx.Rollback()
 			require.Equal(t, []error{nil, nil}, <-done)
@@ -193,7 +193,7 @@ func TestDeadlocksAreRetried(t *testing.T) {
 	})
 }
 
-// S84: nor is whoever has waited for a row for as long as the server, or the user's settings, allow.
+// S84: the same is true of a call that has waited for a row as long as the server's, or the user's, settings allow.
 func TestWaitsForARowAreRetried(t *testing.T) {
 	t.Parallel()
 	brief := map[string]string{"mysql": "?innodb_lock_wait_timeout=1", "pgx": "&lock_timeout=500ms"}
@@ -242,7 +242,7 @@ func TestBusyFileIsRetried(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Cost: of 300 locks most are renewed a hundred at a time.
+// Cost: most of 300 locks are renewed in statements of a hundred.
 func TestRenewalsGoInBatches(t *testing.T) {
 	t.Parallel()
 	i := testserver.StartMySQL(t)
@@ -260,7 +260,7 @@ func TestRenewalsGoInBatches(t *testing.T) {
 		})
 	}
 	entering.Wait()
-	// renewed returns how many renewals there were, and by how many statements.
+	// renewed returns how many renewals there were, and how many statements made them.
 	renewed := func() (renewals, statements int64) {
 		const status = "SELECT variable_value FROM information_schema.global_status WHERE variable_name = ?"
 		return s.number(status, "HANDLER_UPDATE"), s.number(status, "COM_UPDATE")
@@ -269,7 +269,7 @@ func TestRenewalsGoInBatches(t *testing.T) {
 		require.Eventually(t, func() bool { renewals, _ := renewed(); return renewals >= least }, 5*ttl, 10*time.Millisecond)
 	}
 	before, _ := renewed()
-	await(before + 2*n) // those that are renewed together fall due together
+	await(before + 2*n) // locks that are renewed together are due together
 	before, statements := renewed()
 	await(before + 2*n)
 	after, last := renewed()
@@ -277,7 +277,7 @@ func TestRenewalsGoInBatches(t *testing.T) {
 	require.GreaterOrEqual(t, after-before, 50*(last-statements))
 }
 
-// A statement that waited for a row for longer than the user's lock_timeout is sent again.
+// A statement that waits for a row longer than the user's lock_timeout is sent again.
 func TestLockTimeout(t *testing.T) {
 	s := variant{"postgres", sqllock.Table}.site(t, "")
 	acquireAndRelease(t, s.backend(), "k")

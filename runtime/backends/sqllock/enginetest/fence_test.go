@@ -13,8 +13,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/fence"
 )
 
-// Two transactions pass the gate beside each other: the older token, whichever comes
-// first, is refused once the newer one has passed.
+// Two transactions pass the gate at the same time. Once the newer token has passed, the
+// older one is refused, whichever came first.
 func TestGate(t *testing.T) {
 	dialects := map[string]fence.Dialect{"mariadb": fence.MySQL, "postgres": fence.PostgreSQL, "sqlite": fence.SQLite}
 	for name, e := range engines {
@@ -50,7 +50,7 @@ func TestGate(t *testing.T) {
 			require.Error(t, pass("", 1, commit))
 			require.Error(t, pass("a", 0, commit))
 
-			// An older holder that comes while a newer one writes waits for its commit, and is refused.
+			// An older holder that comes while a newer one writes waits for the newer one's commit, and is refused.
 			newer, err := db.BeginTx(ctx, nil)
 			require.NoError(t, err)
 			require.NoError(t, gate.Advance(ctx, newer, "b", 20))
@@ -73,7 +73,7 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// Two processes make the table at once: both find it made.
+// If two processes create the table at once, both succeed.
 func TestGateIsMadeTwiceAtOnce(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -90,9 +90,10 @@ func TestGateIsMadeTwiceAtOnce(t *testing.T) {
 	go func() { second <- gate.Migrate(ctx, db) }()
 	require.Eventually(t, func() bool {
 		var waits int
-		err := db.QueryRowContext(ctx, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%gate_made_twice%'").Scan(&waits)
+		const query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%gate_made_twice%'"
+		err := db.QueryRowContext(ctx, query).Scan(&waits)
 		return err == nil && waits > 0
-	}, patience, 10*time.Millisecond)
+	}, waitLimit, 10*time.Millisecond)
 	require.NoError(t, first.Commit())
 	require.NoError(t, <-second)
 }

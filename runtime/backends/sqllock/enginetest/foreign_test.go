@@ -18,21 +18,21 @@ import (
 	"github.com/lockgen/lockgen/runtime/backends/sqllock"
 )
 
-// others is a client that knows of the raw lock only.
-type others struct {
+// foreignClient is a client that knows only the raw lock.
+type foreignClient struct {
 	s    *site
 	conn *sql.Conn
 }
 
-func (s *site) others() *others {
+func (s *site) foreignClient() *foreignClient {
 	conn, err := s.db.Conn(s.t.Context())
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { _ = conn.Close() })
-	return &others{s, conn}
+	return &foreignClient{s, conn}
 }
 
 // try takes the raw lock of key if it is free.
-func (o *others) try(key string) bool {
+func (o *foreignClient) try(key string) bool {
 	o.s.t.Helper()
 	ctx := o.s.t.Context()
 	var got int
@@ -60,7 +60,7 @@ func (o *others) try(key string) bool {
 	return got == 1
 }
 
-func (o *others) free(key string) {
+func (o *foreignClient) free(key string) {
 	o.s.t.Helper()
 	text, args := "ROLLBACK", []any(nil)
 	switch {
@@ -74,17 +74,17 @@ func (o *others) free(key string) {
 	require.NoError(o.s.t, err)
 }
 
-// requireFree requires that others can have key's raw lock, soon: the server may
-// still have to notice that a session has ended.
+// requireFree waits until another client can take key's raw lock. The server may need time to
+// notice that a session has ended.
 func (s *site) requireFree(key string) {
 	s.t.Helper()
-	o := s.others()
-	require.Eventually(s.t, func() bool { return o.try(key) }, patience, 5*time.Millisecond)
+	o := s.foreignClient()
+	require.Eventually(s.t, func() bool { return o.try(key) }, waitLimit, 5*time.Millisecond)
 	o.free(key)
 	require.NoError(s.t, o.conn.Close())
 }
 
-// sessions returns those that hold the raw lock of key.
+// sessions returns the sessions that hold the raw lock of key.
 func (s *site) sessions(key string) []int64 {
 	s.t.Helper()
 	switch {
@@ -93,15 +93,15 @@ func (s *site) sessions(key string) []int64 {
 	case s.driver == "mysql":
 		name := sqllock.MySQLName(key)
 		ids := s.numbers("SELECT COALESCE(IS_USED_LOCK(?), 0)", name)
-		return slices.DeleteFunc(ids, func(id int64) bool { return id == 0 }) // of nobody
+		return slices.DeleteFunc(ids, func(id int64) bool { return id == 0 }) // 0 if nobody holds it
 	default:
 		return s.numbers("SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND (classid::bigint << 32 | objid::bigint) = $1",
 			sqllock.PostgresKey(key))
 	}
 }
 
-// lockersOfRow waits for key's row to see whom it waits for: no database shows who
-// has locked which row, but both show who is in whose way.
+// lockersOfRow waits for key's row to learn which sessions are in the way. No database shows
+// which session has locked a row, but both show which session blocks which.
 func (s *site) lockersOfRow(key string) (ids []int64) {
 	s.t.Helper()
 	self := map[string]string{"mysql": "SELECT CONNECTION_ID()", "pgx": "SELECT pg_backend_pid()"}[s.driver]
@@ -126,7 +126,7 @@ func (s *site) lockersOfRow(key string) (ids []int64) {
 	defer looking.Unlock()
 	for {
 		select {
-		case <-waited: // nobody has it
+		case <-waited: // nobody has locked the row
 			return nil
 		case <-time.After(lookEvery):
 		}
@@ -137,8 +137,8 @@ func (s *site) lockersOfRow(key string) (ids []int64) {
 	}
 }
 
-// InnoDB shows who waits for whom as it was at some time, and anew only to whoever
-// asks after nobody has asked for 100 ms.
+// lookEvery is how long lockersOfRow waits before it looks. InnoDB shows a snapshot of which session blocks
+// which. It makes a new one only after nobody has asked for 100 ms.
 const lookEvery = 120 * time.Millisecond
 
 var looking sync.Mutex
@@ -154,7 +154,7 @@ func (s *site) hasRawLock(key string) bool {
 	return there && len(s.numbers("SELECT 1"+from+" FOR UPDATE SKIP LOCKED", []byte(key))) == 0
 }
 
-// numbers returns the first column of what a query of the test's own yields.
+// numbers returns the first column of the rows that a query of the test returns.
 func (s *site) numbers(query string, args ...any) (all []int64) {
 	s.t.Helper()
 	rows, err := s.db.QueryContext(s.t.Context(), query, args...)
@@ -169,8 +169,8 @@ func (s *site) numbers(query string, args ...any) (all []int64) {
 	return all
 }
 
-// end ends the session that holds the raw lock of key, if one does, and waits for
-// the server to have freed it.
+// end ends the session that holds the raw lock of key, if there is one, and waits until
+// the server has freed the lock.
 func (s *site) end(key string) {
 	s.t.Helper()
 	for ids := s.sessions(key); len(ids) > 0; ids = s.sessions(key) {
@@ -194,9 +194,9 @@ func (s *site) terminate(session int64) error {
 	return err
 }
 
-// S77: whoever holds a lock by a connection that is killed hears of it within a
-// third of the ttl, and a successor of ours still waits for the row's expiry.
-func TestKilledConnectionIsHeardOf(t *testing.T) {
+// S77: if the connection of a lock is killed, the holder learns of it within a
+// third of the ttl. The next holder of ours still waits for the row's expiry.
+func TestKilledConnectionIsALoss(t *testing.T) {
 	each(t, inSessions, func(t *testing.T, s *site) {
 		const ttl = 6 * time.Second
 		l := s.locker(nil)
@@ -208,7 +208,7 @@ func TestKilledConnectionIsHeardOf(t *testing.T) {
 		require.Len(t, sessions, 1)
 		killed := time.Now()
 		s.kill(sessions[0])
-		s.requireFree("k") // for others it is, at once
+		s.requireFree("k") // for other clients it is free at once
 		select {
 		case <-ctx.Done():
 		case <-time.After(ttl):
@@ -230,7 +230,7 @@ func TestKilledConnectionIsHeardOf(t *testing.T) {
 	})
 }
 
-// S78: a connection that goes back to the pool holds nothing.
+// S78: a connection that returns to the pool holds no lock.
 func TestPoolGetsNoSessionLock(t *testing.T) {
 	each(t, inSessions, func(t *testing.T, s *site) {
 		db := s.open(t, s.addr)
@@ -239,11 +239,11 @@ func TestPoolGetsNoSessionLock(t *testing.T) {
 		for i := range 5 {
 			l := acquire(t, b, attempt("k", time.Minute))
 			require.Len(t, s.sessions("k"), 1)
-			require.False(t, s.others().try("k"))
+			require.False(t, s.foreignClient().try("k"))
 			require.NoError(t, l.Release(t.Context(), first(l)), i)
 			s.requireFree("k")
 		}
-		// Given up while the raw lock was to be had.
+		// Acquires that were given up while the raw lock was free.
 		for range 20 {
 			a := attempt("k", time.Minute)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+attempts.Load()%5)*time.Millisecond)
@@ -255,7 +255,7 @@ func TestPoolGetsNoSessionLock(t *testing.T) {
 			cancel()
 			s.requireFree("k")
 		}
-		// Left behind by whoever closes.
+		// A lock that is held when its Backend is closed.
 		acquire(t, b, attempt("k", time.Minute))
 		require.NoError(t, b.Close())
 		s.requireFree("k")
@@ -263,7 +263,7 @@ func TestPoolGetsNoSessionLock(t *testing.T) {
 	})
 }
 
-// S80: no two locks share a connection, not even of one process.
+// S80: no two locks share a connection, not even two of one process.
 func TestEachLockHasItsSession(t *testing.T) {
 	each(t, func(v variant) bool { return v.strategy == sqllock.Advisory }, func(t *testing.T, s *site) {
 		b := s.backend()
@@ -276,17 +276,17 @@ func TestEachLockHasItsSession(t *testing.T) {
 	})
 }
 
-// Others who take the raw lock by the name that the documentation gives exclude
-// us, we them, and their release is noticed.
-func TestOthersAreExcluded(t *testing.T) {
+// Foreign clients that take the raw lock by its documented name exclude us, and we
+// exclude them. We notice their release.
+func TestForeignClientsAreExcluded(t *testing.T) {
 	each(t, inSessions, func(t *testing.T, s *site) {
-		l, o := s.locker(nil), s.others()
+		l, o := s.locker(nil), s.foreignClient()
 		require.True(t, o.try("seckill:1"))
 		err := l.Do(t.Context(), &lock.Policy{Try: true}, "seckill:1", func(context.Context) error { return nil })
 		require.ErrorIs(t, err, lock.ErrNotAcquired)
 
 		done := make(chan error, 1)
-		ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*waitLimit)
 		defer cancel()
 		go func() {
 			done <- l.Do(ctx, nil, "seckill:1", func(context.Context) error {
@@ -296,16 +296,16 @@ func TestOthersAreExcluded(t *testing.T) {
 				return nil
 			})
 		}()
-		require.Eventually(t, func() bool { return len(s.standing()) == 1 }, patience, time.Millisecond) // in the server's queue
+		require.Eventually(t, func() bool { return len(s.queuedSessions()) == 1 }, waitLimit, time.Millisecond) // in the server's queue
 		o.free("seckill:1")
-		require.NoError(t, <-done, "the waiter of a foreign client")
+		require.NoError(t, <-done, "the call that waited for the foreign client")
 		require.True(t, o.try("seckill:1"))
 		o.free("seckill:1")
 	})
 }
 
-// S81: a server that ends idle sessions does not end those of locks, whose
-// renewals are heard on each.
+// S81: a server that ends idle sessions does not end those of locks, because renewals
+// use each of these sessions.
 func TestIdleSessionsAreKeptAlive(t *testing.T) {
 	t.Parallel()
 	servers := map[string]func() string{
@@ -318,7 +318,7 @@ func TestIdleSessionsAreKeptAlive(t *testing.T) {
 	for engine, start := range servers {
 		addrs[engine] = start()
 	}
-	sideBySide(t, served, func(t *testing.T, v variant) {
+	inParallel(t, served, func(t *testing.T, v variant) {
 		s := v.site(t, addrs[v.engine])
 		ctx, held, err := s.locker(nil).Acquire(t.Context(), &lock.Policy{TTL: 4500 * time.Millisecond}, "k")
 		require.NoError(t, err)
@@ -332,29 +332,30 @@ func TestIdleSessionsAreKeptAlive(t *testing.T) {
 	})
 }
 
-// Whoever has lost a lock does not release it; what its session holds ends with the
-// lease all the same.
+// A process that has lost a lock does not release it. What its session holds still ends with
+// the lease.
 func TestSessionLockEndsWithItsLease(t *testing.T) {
 	each(t, inSessions, func(t *testing.T, s *site) {
 		db := s.open(t, s.addr)
 		b := s.backendOn(db)
 		a := attempt("k", 1500*time.Millisecond)
 		short := acquire(t, b, a)
-		l := acquire(t, b, a) // resent: the later one counts
+		l := acquire(t, b, a) // sent again: the later lease counts
 		require.NoError(t, l.Renew(t.Context(), 3*time.Second))
 		time.Sleep(short.Deadline().Left() + 200*time.Millisecond)
 		if len(s.sessions("k")) == 0 {
-			require.LessOrEqual(t, l.Deadline().Left(), time.Duration(0), "it has ended before the lease")
+			require.LessOrEqual(t, l.Deadline().Left(), time.Duration(0), "the session has ended before the lease")
 		}
 		time.Sleep(l.Deadline().Left())
 		s.requireFree("k")
 		require.ErrorIs(t, l.Renew(t.Context(), time.Second), lock.ErrLost)
-		require.Eventually(t, func() bool { return db.Stats().InUse <= 2 }, patience, time.Millisecond, "beside those of renewals and, with RowLock, of rows")
+		require.Eventually(t, func() bool { return db.Stats().InUse <= 2 }, waitLimit, time.Millisecond,
+			"more connections are in use than those for renewals and, with RowLock, for rows")
 	})
 }
 
-// A row that is locked keeps nobody from making rows of other keys, wherever a page
-// of the table's has to be split for these: InnoDB would lock the gap beside.
+// A locked row keeps nobody from inserting rows of other keys, also if a page of the table
+// is split for them. InnoDB would lock the gap next to the row.
 func TestLockedRowsLetOthersBeMade(t *testing.T) {
 	each(t, func(v variant) bool { return v.strategy == sqllock.RowLock }, func(t *testing.T, s *site) {
 		b := s.backend()

@@ -17,14 +17,14 @@ import (
 	"github.com/lockgen/lockgen/runtime/backends/sqllock"
 )
 
-// fails returns what a Locker on db says at once of an acquire.
+// fails returns the error of an acquire on db. The error must come at once.
 func fails(t *testing.T, db *sql.DB, o sqllock.Options) error {
 	t.Helper()
 	b, err := sqllock.New(db, o)
 	require.NoError(t, err)
 	begin := time.Now()
 	err = lockerOn(t, b, nil).Do(t.Context(), nil, "k", func(context.Context) error { return nil })
-	require.Less(t, time.Since(begin), 4*time.Second+meter.Since(begin)) // what is sent again is for 5 s
+	require.Less(t, time.Since(begin), 4*time.Second+meter.Since(begin)) // a call that is sent again lasts 5 s
 	return err
 }
 
@@ -40,8 +40,8 @@ func TestMissingTable(t *testing.T) {
 	})
 }
 
-// As after a change from Table to RowLock without a Migrate: the row that was taken
-// beside is free again.
+// This happens after a change from Table to RowLock without Migrate. The row of the other table, which the
+// acquire took, is free again.
 func TestMissingRowsTable(t *testing.T) {
 	each(t, func(v variant) bool { return v.strategy == sqllock.RowLock }, func(t *testing.T, s *site) {
 		s.exec("DROP TABLE " + s.options.Table + "_rows")
@@ -53,7 +53,7 @@ func TestMissingRowsTable(t *testing.T) {
 	})
 }
 
-// A table of that name is there, but it is somebody else's.
+// A table of this name exists, but it is not sqllock's.
 func TestForeignTable(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *site) {
 		for _, columns := range []string{"(id INTEGER PRIMARY KEY, data INTEGER)", "(name INTEGER PRIMARY KEY, owner INTEGER)"} {
@@ -95,7 +95,7 @@ func TestAbsentServerAndWrongLogin(t *testing.T) {
 	}
 }
 
-func TestOptionsThatCannotBe(t *testing.T) {
+func TestInvalidOptions(t *testing.T) {
 	db := engines["sqlite"].open(t, engines["sqlite"].shared(t))
 	for says, o := range map[string]sqllock.Options{
 		"no strategy RowLock":   {Strategy: sqllock.RowLock},
@@ -108,7 +108,8 @@ func TestOptionsThatCannotBe(t *testing.T) {
 		_, err := sqllock.New(db, o)
 		require.ErrorContains(t, err, says)
 	}
-	long := sqllock.Options{Dialect: sqllock.Postgres, Notifier: pgNotifier(""), Table: strings.Repeat("s", 31) + "." + strings.Repeat("t", 32)}
+	long := sqllock.Options{Dialect: sqllock.Postgres, Notifier: pgNotifier("")}
+	long.Table = strings.Repeat("s", 31) + "." + strings.Repeat("t", 32)
 	_, err := sqllock.New(db, long)
 	require.ErrorContains(t, err, "too long for a channel")
 	_, err = sqllock.New(nil)
@@ -117,13 +118,13 @@ func TestOptionsThatCannotBe(t *testing.T) {
 	require.NoError(t, err)
 	_, err = b.Acquire(t.Context(), attempt("k", 11*365*24*time.Hour))
 	require.ErrorIs(t, err, lock.ErrInvalid)
-	_, err = b.Purge(t.Context(), 3*time.Second) // as long as an attempt may take
+	_, err = b.Purge(t.Context(), 3*time.Second) // an attempt may take this long
 	require.ErrorIs(t, err, lock.ErrInvalid)
 	require.NoError(t, b.Close())
 }
 
-// The least rights that the documentation names are enough; without them the
-// error says which.
+// The least rights that the documentation names are enough. Without them the
+// error names them.
 func TestLeastRights(t *testing.T) {
 	each(t, func(v variant) bool { return v.engine != "sqlite" }, func(t *testing.T, s *site) {
 		user := "user_" + s.options.Table[len(s.options.Table)-8:]
@@ -134,20 +135,20 @@ func TestLeastRights(t *testing.T) {
 			source = user + "@tcp(" + s.addr + ")/lockgen"
 			s.exec("CREATE USER " + grantee)
 			s.exec("CREATE TABLE IF NOT EXISTS something (id INT)")
-			s.exec("GRANT SELECT ON something TO " + grantee) // may connect, no more
+			s.exec("GRANT SELECT ON something TO " + grantee) // allows the user to connect, and no more
 		} else {
 			s.exec("CREATE USER " + grantee)
 		}
 		err := fails(t, s.openSource(t, source), s.options)
 		require.ErrorIs(t, err, lock.ErrUnavailable)
 		require.ErrorContains(t, err, "needs SELECT, INSERT, UPDATE and DELETE")
-		stranger, err := sqllock.New(s.openSource(t, source), s.options)
+		unprivileged, err := sqllock.New(s.openSource(t, source), s.options)
 		require.NoError(t, err)
-		if err := stranger.Migrate(t.Context()); err != nil { // PostgreSQL before 15 lets everybody
+		if err := unprivileged.Migrate(t.Context()); err != nil { // PostgreSQL before 15 allows it to everybody
 			require.ErrorContains(t, err, "to call Migrate the right to create tables")
 			require.ErrorContains(t, err, "\n\nCREATE TABLE IF NOT EXISTS ")
 		}
-		require.NoError(t, stranger.Close())
+		require.NoError(t, unprivileged.Close())
 
 		s.exec("GRANT SELECT, INSERT, UPDATE, DELETE ON " + s.options.Table + " TO " + grantee)
 		if s.options.Strategy == sqllock.RowLock {
@@ -170,8 +171,8 @@ func TestLeastRights(t *testing.T) {
 	})
 }
 
-// A grant or a renewal on a connection that does not commit by itself would be
-// rolled back with it, and the next be let in: there is none.
+// On a connection that does not commit by itself, a grant or a renewal would be
+// rolled back with the connection, and another process would get the lock. So nothing is granted or renewed.
 func TestConnectionThatDoesNotCommit(t *testing.T) {
 	each(t, func(v variant) bool { return v.engine == "mariadb" }, func(t *testing.T, s *site) {
 		for _, mode := range []string{"''", "'STRICT_ALL_TABLES'"} {
@@ -183,23 +184,23 @@ func TestConnectionThatDoesNotCommit(t *testing.T) {
 
 			s.options.Renewals = db
 			b := s.backend()
-			if s.options.Strategy == sqllock.RowLock { // whose own connections are in transactions
+			if s.options.Strategy == sqllock.RowLock { // the connections of RowLock are in transactions
 				_, err := b.Acquire(t.Context(), attempt("k", time.Minute))
 				require.ErrorContains(t, err, "autocommit=1")
 				continue
 			}
 			l := acquire(t, b, attempt("k", time.Minute))
 			require.ErrorIs(t, l.Renew(t.Context(), time.Hour), lock.ErrLost)
-			require.ErrorIs(t, fails(t, db, o), lock.ErrUnavailable, "of a row that is there")
+			require.ErrorIs(t, fails(t, db, o), lock.ErrUnavailable, "for a row that exists")
 			require.Less(t, s.number("SELECT expires - acquired FROM "+s.options.Table), time.Minute.Microseconds()*2)
 			_ = l.Release(t.Context(), first(l))
-			require.NoError(t, db.Close()) // the transactions that it left open end
+			require.NoError(t, db.Close()) // ends the transactions that the connections left open
 			s.exec("DELETE FROM " + s.options.Table)
 		}
 	})
 }
 
-// Locks would have all connections of a small pool, and their renewals none.
+// Locks would use all connections of a small pool, and leave none for their renewals.
 func TestTwoConnectionsAreTooFewForSessions(t *testing.T) {
 	each(t, inSessions, func(t *testing.T, s *site) {
 		for most := range 3 {
@@ -224,13 +225,13 @@ func TestTwoConnectionsAreTooFewForSessions(t *testing.T) {
 	})
 }
 
-// preparedTwice is what PostgreSQL says through PgBouncer in transaction mode.
+// preparedTwice is PostgreSQL's error to a client of PgBouncer in transaction mode.
 type preparedTwice struct{}
 
 func (preparedTwice) Error() string    { return `ERROR: prepared statement "stmtcache_1" already exists` }
 func (preparedTwice) SQLState() string { return "42P05" }
 
-// Who prepares statements through a pooler is told how to do without.
+// A user who prepares statements through a pooler gets an error that says how to avoid it.
 func TestPreparedStatementsBehindAPooler(t *testing.T) {
 	each(t, func(v variant) bool { return v.engine == "postgres" }, func(t *testing.T, s *site) {
 		w, db := s.watched()
@@ -253,7 +254,7 @@ func TestPreparedStatementsBehindAPooler(t *testing.T) {
 	})
 }
 
-// Ping tells what the first lock would.
+// Ping returns the error that the first lock would return.
 func TestPing(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *site) {
 		ping := func(db *sql.DB, o sqllock.Options) error {
@@ -275,20 +276,20 @@ func TestPing(t *testing.T) {
 	})
 }
 
-// A name that something else has, and that no second try can give to a table, is an error.
+// If something else has the table's name, so that no second try can create the table, Migrate fails.
 func TestMigrateOfANameThatIsTaken(t *testing.T) {
 	s := variant{"postgres", sqllock.Table}.site(t, "")
 	s.options.Table = newTable()
 	s.exec("CREATE TYPE " + s.options.Table + " AS ENUM ('a')")
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	err := s.backend().Migrate(ctx)
 	require.ErrorContains(t, err, "already exists")
-	require.NotContains(t, err.Error(), "NOT EXISTS", "the statements are for one who may run them")
+	require.NotContains(t, err.Error(), "NOT EXISTS", "the error shows the statements, which would not help")
 }
 
-// user makes one of the database, who may use the tables and not make any, and returns their
-// source and name.
+// user creates a user of the database who may use the tables and create none. It returns the source and
+// the name of that user.
 func (s *site) user() (source, name string) {
 	s.t.Helper()
 	name = "u_" + s.options.Table[len(s.options.Table)-12:]
@@ -304,7 +305,7 @@ func (s *site) user() (source, name string) {
 	return source, name
 }
 
-// Where the tables are, Migrate needs no right to make them.
+// If the tables exist, Migrate needs no right to create them.
 func TestMigrateWithoutRights(t *testing.T) {
 	each(t, func(v variant) bool { return served(v) && onTables(v) }, func(t *testing.T, s *site) {
 		source, _ := s.user()
@@ -312,8 +313,8 @@ func TestMigrateWithoutRights(t *testing.T) {
 	})
 }
 
-// Where the tables are in a later schema of the search path, Migrate makes none before them.
-func TestMigrateBesideASchema(t *testing.T) {
+// If the tables are in a later schema of the search path, Migrate creates none in an earlier one.
+func TestMigrateWithALaterSchema(t *testing.T) {
 	s := variant{"postgres", sqllock.Table}.site(t, "")
 	source, user := s.user()
 	held := acquire(t, s.backendOn(s.openSource(t, source)), attempt("key", time.Minute))

@@ -11,8 +11,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// More locks than one statement reads come all, once each and in order, and of those only the
-// ones that the pattern chooses.
+// More locks than one statement reads are all listed, once each and in order. With a pattern, only the
+// locks that match are listed.
 func TestLocksOfManyPages(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *site) {
 		const n = 1000 // two full pages

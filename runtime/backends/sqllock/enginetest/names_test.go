@@ -18,8 +18,8 @@ var keys = []string{
 	sqllock.MySQLName("A"),
 }
 
-// S83: keys that differ in a byte are different locks, whatever the engine makes
-// of capitals, spaces after a name, and length.
+// S83: keys that differ in a byte are different locks, whatever the engine does
+// with capitals, trailing spaces, and length.
 func TestKeysAreBytes(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *site) {
 		b, other := s.backend(), s.backend()
@@ -40,7 +40,7 @@ func TestKeysAreBytes(t *testing.T) {
 	})
 }
 
-// The names of raw locks are what the documentation has others compute in SQL.
+// The names of raw locks are those that the documentation tells other clients to compute in SQL.
 func TestNamesAreWhatSQLComputes(t *testing.T) {
 	my := variant{"mariadb", sqllock.Advisory}.site(t, "")
 	pg := variant{"postgres", sqllock.Advisory}.site(t, "")
@@ -51,7 +51,8 @@ func TestNamesAreWhatSQLComputes(t *testing.T) {
 			require.Equal(t, name, plain)
 		}
 		require.LessOrEqual(t, len(sqllock.MySQLName(key)), 64)
-		require.Equal(t, pg.number("SELECT ('x' || left(encode(sha256($1::bytea), 'hex'), 16))::bit(64)::bigint", []byte(key)), sqllock.PostgresKey(key))
+		number := pg.number("SELECT ('x' || left(encode(sha256($1::bytea), 'hex'), 16))::bit(64)::bigint", []byte(key))
+		require.Equal(t, number, sqllock.PostgresKey(key))
 	}
 	for key, plain := range map[string]bool{"seckill:voucher:42": true, "a-b_c.d": true, "Seckill": false, "a b": false, "ä": false} {
 		require.Equal(t, plain, sqllock.MySQLName(key) == key, key)

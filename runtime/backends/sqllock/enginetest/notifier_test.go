@@ -13,7 +13,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// pgNotifier is the Notifier of the documentation.
+// pgNotifier is the Notifier that the documentation shows.
 type pgNotifier string
 
 func (n pgNotifier) Listen(ctx context.Context, channel string, ready func(), notice func(string)) error {
@@ -35,18 +35,18 @@ func (n pgNotifier) Listen(ctx context.Context, channel string, ready func(), no
 	}
 }
 
-// requireNotice requires that sub is told to look.
+// requireNotice requires that sub gets a notice.
 func requireNotice(t testing.TB, sub driver.Subscription) {
 	t.Helper()
 	select {
 	case <-sub.C():
-	case <-time.After(patience):
-		require.Fail(t, "nobody tells it to look")
+	case <-time.After(waitLimit):
+		require.Fail(t, "no notice came")
 	}
 }
 
-// A waiter that listens looks at nothing until it is called; and a connection
-// that was lost is made anew, with a look at once.
+// A waiter that listens sends nothing until a notice comes. A connection that was
+// lost is made again, and then the waiter gets a notice at once.
 func TestNotifierWakes(t *testing.T) {
 	s := variant{"postgres", sqllock.Table}.site(t, "")
 	s.options.Notifier = pgNotifier(s.source(s.addr) + "&application_name=" + s.options.Table)
@@ -56,14 +56,14 @@ func TestNotifierWakes(t *testing.T) {
 	sub, err := other.Subscribe(t.Context(), a)
 	require.NoError(t, err)
 	defer sub.Close()
-	requireNotice(t, sub) // it listens
+	requireNotice(t, sub) // the Notifier listens
 	for range 3 {
 		held := acquire(t, one, attempt("k", time.Minute))
 		_, err := other.Acquire(t.Context(), a)
 		requireHeld(t, err)
 		looks := w.statements()
 		time.Sleep(100 * time.Millisecond)
-		require.Zero(t, looks.Load(), "a waiter polls, though it listens")
+		require.Zero(t, looks.Load(), "the waiter polls, although it listens")
 		require.Empty(t, sub.C())
 		require.NoError(t, held.Release(t.Context(), first(held)))
 		requireNotice(t, sub)
@@ -74,8 +74,8 @@ func TestNotifierWakes(t *testing.T) {
 	}
 }
 
-// Locks that are no mutexes, and what a process says of itself, are written by statements of
-// their own where there is a Notifier.
+// If there is a Notifier, records and the registration of a process are written by statements of
+// their own.
 func TestNotifierOfOtherKinds(t *testing.T) {
 	s := variant{"postgres", sqllock.Table}.site(t, "")
 	s.options.Notifier = pgNotifier(s.source(s.addr))
@@ -87,14 +87,14 @@ func TestNotifierOfOtherKinds(t *testing.T) {
 	go func() {
 		got <- other.Do(context.Background(), fair, "k", func(context.Context) error { return nil })
 	}()
-	time.Sleep(1500 * time.Millisecond) // until one has told who it is
+	time.Sleep(1500 * time.Millisecond) // until one has registered its process
 	held.Release(&err)
 	require.NoError(t, err)
 	require.NoError(t, <-got)
 }
 
-// A waiter looks once a second while the Notifier can't connect.
-func TestDeafNotifier(t *testing.T) {
+// While the Notifier can't connect, a waiter looks once a second.
+func TestNotifierThatCannotConnect(t *testing.T) {
 	s := variant{"postgres", sqllock.Table}.site(t, "")
 	s.options.Notifier = pgNotifier("postgres://lockgen@" + s.addr + "/absent")
 	one, other := s.locker(nil), s.locker(nil)
@@ -106,7 +106,7 @@ func TestDeafNotifier(t *testing.T) {
 	require.Less(t, time.Since(begin), 1500*time.Millisecond+meter.Since(begin))
 }
 
-// lateNotifier listens once it may.
+// lateNotifier listens after may has been closed.
 type lateNotifier struct {
 	pgNotifier
 	may chan struct{}
@@ -120,8 +120,8 @@ func (n lateNotifier) Listen(ctx context.Context, channel string, ready func(), 
 	return n.pgNotifier.Listen(ctx, channel, ready, notice)
 }
 
-// Who has subscribed since before the Notifier listens looks when it begins to: a notice may have
-// gone by.
+// A waiter that subscribed before the Notifier listens gets a notice when it begins to listen: an earlier notice
+// may have been missed.
 func TestNotifierThatBeginsLate(t *testing.T) {
 	s := variant{"postgres", sqllock.Table}.site(t, "")
 	may := make(chan struct{})
@@ -143,7 +143,7 @@ func TestNotifierThatBeginsLate(t *testing.T) {
 	}
 }
 
-// listened is a Notifier that is never ready, and tells that it was asked to listen.
+// listened is a Notifier that is never ready. It sends to the channel when it is asked to listen.
 type listened chan struct{}
 
 func (l listened) Listen(ctx context.Context, _ string, _ func(), _ func(string)) error {
@@ -155,7 +155,7 @@ func (l listened) Listen(ctx context.Context, _ string, _ func(), _ func(string)
 	return ctx.Err()
 }
 
-// Who stands in the server's queue has no use for notices: it neither listens nor waits for that.
+// A waiter in the server's queue needs no notices: its Subscribe does not listen, and does not wait to be ready.
 func TestSessionsDoNotListen(t *testing.T) {
 	each(t, func(v variant) bool { return inSessions(v) && v.engine == "postgres" }, func(t *testing.T, s *site) {
 		l := make(listened, 1)

@@ -13,7 +13,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/backends/sqllock"
 )
 
-// onPgxPool returns a Backend on a pool of pgx, which keeps sessions that the *sql.DB on it closes.
+// onPgxPool returns a Backend on a pool of pgx. The pool keeps the sessions that the *sql.DB on it closes.
 func (s *site) onPgxPool() *sqllock.Backend {
 	s.t.Helper()
 	pool, err := pgxpool.New(s.t.Context(), s.source(s.addr)+"&pool_max_conns=20")
@@ -24,17 +24,17 @@ func (s *site) onPgxPool() *sqllock.Backend {
 	return s.backendOn(db)
 }
 
-// A lock whose lease has ended is free for others, though the pool keeps its session.
+// A lock whose lease has ended is free for others, although the pool keeps its session.
 func TestPgxPoolAfterTheLease(t *testing.T) {
 	s := variant{"postgres", sqllock.Advisory}.site(t, "")
 	key := s.options.Table
 	l := acquire(t, s.onPgxPool(), attempt(key, time.Second))
 	require.True(t, s.hasRawLock(key) || l.Deadline().Left() <= 0)
-	require.Eventually(t, func() bool { return !s.hasRawLock(key) }, patience, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return !s.hasRawLock(key) }, waitLimit, 20*time.Millisecond)
 	acquire(t, s.backend(), attempt(key, time.Minute))
 }
 
-// Acquires that were given up wherever they were leave no locks.
+// Acquires that were given up at any point leave no locks.
 func TestPgxPoolAfterAnUndo(t *testing.T) {
 	s := variant{"postgres", sqllock.Advisory}.site(t, "")
 	l := lockerOn(t, s.onPgxPool(), nil)
@@ -49,6 +49,6 @@ func TestPgxPoolAfterAnUndo(t *testing.T) {
 		cancel()
 	}
 	for _, key := range keys {
-		require.Eventually(t, func() bool { return !s.hasRawLock(key) }, patience, 20*time.Millisecond, key)
+		require.Eventually(t, func() bool { return !s.hasRawLock(key) }, waitLimit, 20*time.Millisecond, key)
 	}
 }

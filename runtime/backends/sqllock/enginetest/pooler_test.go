@@ -20,9 +20,9 @@ import (
 	"github.com/lockgen/lockgen/runtime/backends/sqllock"
 )
 
-// pooler is PgBouncer in transaction mode, as a driver: each statement, or each
-// transaction, gets whichever of its few sessions is free, the last used first; or
-// the first, if it rotates.
+// pooler is a driver that behaves like PgBouncer in transaction mode. Each statement, or each
+// transaction, gets one of the few sessions that is free: the one that was used last, or, if
+// rotates is set, the one whose last use is longest ago.
 type pooler struct {
 	driver.Connector
 	mu      sync.Mutex
@@ -59,10 +59,10 @@ func (p *pooler) close() {
 	}
 }
 
-// pooled is what a client of the pooler takes for a session.
+// pooled is a connection to the pooler. To its client it looks like a session.
 type pooled struct {
 	p    *pooler
-	kept driver.Conn // for a transaction
+	kept driver.Conn // the session of a transaction
 }
 
 func (c *pooled) with(ctx context.Context, text string, f func(driver.Conn) error) error {
@@ -92,8 +92,8 @@ func (c *pooled) ExecContext(ctx context.Context, text string, args []driver.Nam
 	return r, err
 }
 
-// QueryContext returns rows that were read to their end, as the session goes to
-// another at once.
+// QueryContext reads all rows before it returns, because the session then goes to
+// another client.
 func (c *pooled) QueryContext(ctx context.Context, text string, args []driver.NamedValue) (read driver.Rows, err error) {
 	err = c.with(ctx, text, func(s driver.Conn) error {
 		rows, err := s.(driver.QueryerContext).QueryContext(ctx, text, args)
@@ -109,7 +109,7 @@ func (c *pooled) QueryContext(ctx context.Context, text string, args []driver.Na
 			}
 			for i, value := range row {
 				if text, ok := value.([]byte); ok {
-					row[i] = bytes.Clone(text) // the session's buffer
+					row[i] = bytes.Clone(text) // the session reuses its buffer
 				}
 			}
 			all.rows = append(all.rows, row)
@@ -130,7 +130,7 @@ func (c *pooled) Close() error {
 	return nil
 }
 
-// pooler returns one before the site's server.
+// pooler returns a pooler in front of the site's server.
 func (s *site) pooler() *pooler {
 	s.t.Helper()
 	if s.driver == "mysql" {
@@ -145,20 +145,20 @@ func (s *site) pooler() *pooler {
 	return &pooler{Connector: stdlib.GetConnector(*config)}
 }
 
-// backends returns what makes Backends for s behind p.
+// backends returns a function that makes Backends for s behind p.
 func (p *pooler) backends(s *site) func() *sqllock.Backend {
 	db := sql.OpenDB(p)
 	s.t.Cleanup(func() {
 		_ = db.Close()
 		p.close()
 	})
-	if s.driver == "pgx" { // MySQL's connector says whose it is
+	if s.driver == "pgx" { // MySQL's connector tells the dialect
 		s.options.Dialect = sqllock.Postgres
 	}
 	return func() *sqllock.Backend { return s.backendOn(db) }
 }
 
-// S79: a pooler that shares sessions is found out before the first lock.
+// S79: a pooler that shares sessions is detected before the first lock.
 func TestPoolerOfTransactionsIsRefused(t *testing.T) {
 	each(t, inSessions, func(t *testing.T, s *site) {
 		b := s.pooler().backends(s)
@@ -167,15 +167,15 @@ func TestPoolerOfTransactionsIsRefused(t *testing.T) {
 			require.ErrorContains(t, err, "pooler")
 			require.NotErrorIs(t, err, lock.ErrIndeterminate)
 		}
-		s.options.Strategy = sqllock.Table // which has no need of sessions
+		s.options.Strategy = sqllock.Table // Table needs no sessions
 		l := acquire(t, b(), attempt("k", time.Minute))
 		require.NoError(t, l.Release(t.Context(), first(l)))
 	})
 }
 
-// One look at its sessions can be met by others' traffic, so that it shows nothing:
-// here they take turns, and the first look finds each where it was.
-func TestPoolerIsLookedAtOften(t *testing.T) {
+// The traffic of other clients can hide the pooler from one look at the sessions.
+// Here the sessions take turns, and the first look finds each where it was.
+func TestPoolerIsExaminedRepeatedly(t *testing.T) {
 	each(t, inSessions, func(t *testing.T, s *site) {
 		p := s.pooler()
 		p.rotates = true
@@ -189,9 +189,9 @@ func TestPoolerIsLookedAtOften(t *testing.T) {
 	})
 }
 
-// A lock that turns up in another session than it was taken in is lost, and the
-// next one is not taken before sessions are looked at again.
-func TestPoolerThatShowsLate(t *testing.T) {
+// A lock that is found in another session than it was taken in is lost. Before the
+// next lock, the sessions are examined again.
+func TestPoolerThatIsDetectedLate(t *testing.T) {
 	each(t, isAdvisory, func(t *testing.T, s *site) {
 		w, db := s.watched()
 		s.options.Renewals = s.db
@@ -199,10 +199,10 @@ func TestPoolerThatShowsLate(t *testing.T) {
 		l := acquire(t, b, attempt("k", time.Minute))
 		looks := w.transactions.Load()
 		acquire(t, b, attempt("other", time.Minute))
-		require.Equal(t, looks, w.transactions.Load(), "once is enough")
+		require.Equal(t, looks, w.transactions.Load(), "one look at the sessions is enough")
 		for _, c := range w.opened() {
 			require.NoError(t, c.swap())
-			t.Cleanup(func() { _ = c.Conn.Close() }) // of what the pool had closed
+			t.Cleanup(func() { _ = c.Conn.Close() }) // also those that the pool had closed
 		}
 		require.ErrorIs(t, l.Renew(t.Context(), time.Minute), lock.ErrLost)
 		acquire(t, b, attempt("third", time.Minute))

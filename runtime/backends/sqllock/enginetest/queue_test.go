@@ -12,8 +12,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// Processes that died while they waited are many after days of one leader: they
-// keep a lock that is free from the living for two seconds, and not for each.
+// After days with one leader, many processes have died while they waited. Together they keep a
+// free lock from the others for two seconds, and not for two seconds each.
 func TestDeadWaitersKeepAFreeLockBriefly(t *testing.T) {
 	each(t, onTables, func(t *testing.T, s *site) {
 		b := s.backend()
@@ -30,14 +30,14 @@ func TestDeadWaitersKeepAFreeLockBriefly(t *testing.T) {
 		if _, err = b.Acquire(t.Context(), last); time.Since(begin) < 2*time.Second {
 			require.InDelta(t, 2*time.Second, requireHeld(t, err).RetryAfter, float64(time.Since(begin)+10*time.Millisecond))
 		}
-		s.goBy(2 * time.Second)
+		s.advance(2 * time.Second)
 		l = acquire(t, b, last)
-		require.Zero(t, s.number("SELECT LENGTH(waiting) FROM "+s.options.Table), "the dead have gone")
+		require.Zero(t, s.number("SELECT LENGTH(waiting) FROM "+s.options.Table), "dead processes are still in the queue")
 		require.NoError(t, l.Release(t.Context(), first(l)))
 	})
 }
 
-// Whoever is first in the queue leaves it as it takes the lock: else it would keep the next out.
+// The first in the queue leaves the queue when it takes the lock. Otherwise its place would keep the next one out.
 func TestFirstInTheQueueLeavesIt(t *testing.T) {
 	each(t, onTables, func(t *testing.T, s *site) {
 		b := s.backend()
@@ -58,8 +58,8 @@ func TestFirstInTheQueueLeavesIt(t *testing.T) {
 	})
 }
 
-// A place in the queue is not taken where the lock was freed since it was looked at: nobody
-// would call the process.
+// A process takes no place in the queue if the lock was freed after the row was read: nobody would
+// wake the process.
 func TestLockThatIsFreedBeforeTheQueueIsJoined(t *testing.T) {
 	t.Parallel()
 	each(t, onTables, func(t *testing.T, s *site) {
@@ -77,16 +77,16 @@ func TestLockThatIsFreedBeforeTheQueueIsJoined(t *testing.T) {
 	})
 }
 
-// Nor does a process take a lock that another has taken since.
+// Nor does a process take a lock that another has taken after the row was read.
 func TestLockThatIsTakenSinceItWasLookedAt(t *testing.T) {
 	t.Parallel()
 	each(t, onTables, func(t *testing.T, s *site) {
 		w, b := s.ready()
 		dead := acquire(t, b, attempt("k", time.Minute))
-		_, err := b.Acquire(t.Context(), attempt("k", time.Minute)) // waits, and dies
+		_, err := b.Acquire(t.Context(), attempt("k", time.Minute)) // this process waits, and dies
 		requireHeld(t, err)
 		require.NoError(t, dead.Release(t.Context(), first(dead)))
-		s.goBy(600 * time.Millisecond)
+		s.advance(600 * time.Millisecond)
 		var l driver.Lease
 		takes := sync.OnceFunc(func() { l = acquire(t, s.backend(), attempt("k", time.Minute)) })
 		w.meet(func(text string) error {
@@ -101,8 +101,8 @@ func TestLockThatIsTakenSinceItWasLookedAt(t *testing.T) {
 	})
 }
 
-// Undo of one that gave up leaves the place to a later acquisition of its process that waits
-// there by now: without it nobody would call the process.
+// Undo of an acquisition that gave up leaves the place to a later acquisition of the process that waits
+// by now. Without the place nobody would wake the process.
 func TestUndoLeavesThePlaceToALaterWaiter(t *testing.T) {
 	t.Parallel()
 	each(t, onTables, func(t *testing.T, s *site) {
@@ -132,12 +132,12 @@ func TestUndoLeavesThePlaceToALaterWaiter(t *testing.T) {
 	})
 }
 
-// An undo that takes the process's place away just after a later acquisition has found it there has that
-// one ask again, and so take another.
-func TestUndoBesideALaterWaiter(t *testing.T) {
+// An undo may remove the process's place just after a later acquisition has found it. Then the undo makes
+// that acquisition ask again, and so take another place.
+func TestUndoDuringALaterWait(t *testing.T) {
 	t.Parallel()
 	s := variant{"postgres", sqllock.Table}.site(t, "")
-	s.options.Notifier = pgNotifier(s.source(s.addr)) // without it a poller would find out
+	s.options.Notifier = pgNotifier(s.source(s.addr)) // without a Notifier a poller would find out
 	b := s.backend()
 	l := acquire(t, b, attempt("k", time.Minute))
 	one := attempt("k", time.Minute)
@@ -153,12 +153,13 @@ func TestUndoBesideALaterWaiter(t *testing.T) {
 	undone := make(chan error, 1)
 	go func() { undone <- b.Undo(t.Context(), one) }()
 	require.Eventually(t, func() bool {
-		return s.number("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE $1", "%"+s.options.Table+"%SET owner = %") == 1
-	}, patience, time.Millisecond)
+		return s.number("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE $1",
+			"%"+s.options.Table+"%SET owner = %") == 1
+	}, waitLimit, time.Millisecond)
 	sub, err := b.Subscribe(t.Context(), &later)
 	require.NoError(t, err)
 	defer sub.Close()
-	<-sub.C() // it listens
+	<-sub.C() // the Notifier listens
 	_, err = b.Acquire(t.Context(), &later)
 	requireHeld(t, err)
 	require.NoError(t, tx.Rollback())
@@ -166,7 +167,7 @@ func TestUndoBesideALaterWaiter(t *testing.T) {
 	select {
 	case <-sub.C():
 	default:
-		require.Fail(t, "nobody tells it that its place is gone")
+		require.Fail(t, "no notice says that the place is gone")
 	}
 	_, err = b.Acquire(t.Context(), &later)
 	requireHeld(t, err)
@@ -174,8 +175,8 @@ func TestUndoBesideALaterWaiter(t *testing.T) {
 	require.NoError(t, l.Release(t.Context(), first(l)))
 }
 
-// An undo that changed nothing, since the database is away, has no waiter ask that: its call would end
-// by the error, where it may sleep until the database is back.
+// If the database is away, an undo changes nothing, and makes no waiter ask. The waiter's call would end
+// with the error, although it can sleep until the database is back.
 func TestUndoThatFailsWakesNobody(t *testing.T) {
 	t.Parallel()
 	s := variant{"postgres", sqllock.Table}.site(t, "")
@@ -193,7 +194,7 @@ func TestUndoThatFailsWakesNobody(t *testing.T) {
 	require.ErrorIs(t, b.Undo(t.Context(), one), interrupted{})
 	select {
 	case <-sub.C():
-		require.Fail(t, "a waiter is told of an undo that did nothing")
+		require.Fail(t, "a waiter got a notice of an undo that did nothing")
 	default:
 	}
 	w.meet(nil)

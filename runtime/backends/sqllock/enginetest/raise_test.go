@@ -10,7 +10,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// A lease after one whose token was raised has a token above, and who lost the lock raises nothing.
+// After a token was raised, the next lease has a higher one. A process that has lost the lock raises nothing.
 func TestRaiseToken(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *site) {
 		b := s.backend()
@@ -18,7 +18,7 @@ func TestRaiseToken(t *testing.T) {
 		least := first(l) + uint64(time.Hour.Microseconds())*driver.TokensPerMicrosecond
 		require.NoError(t, b.RaiseToken(t.Context(), l, least))
 		require.NoError(t, b.RaiseToken(t.Context(), l, least), "a second time")
-		s.exec("UPDATE " + s.options.Table + " SET expires = 1") // it is over: a release would write a token
+		s.exec("UPDATE " + s.options.Table + " SET expires = 1") // the lease is over without a release, which would write a token
 		if s.options.Strategy != sqllock.Table {
 			s.end("raised")
 		}

@@ -17,12 +17,12 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// permits takes n semaphores of b, and returns their leases, and for each how long it is to last.
+// permits acquires n semaphores of b. It returns their leases, and a ttl for each.
 func permits(t testing.TB, b *sqllock.Backend, n int) (leases []driver.Lease, ttls []time.Duration) {
 	t.Helper()
 	leases, ttls = make([]driver.Lease, n), slices.Repeat([]time.Duration{time.Minute}, n)
 	errs := make([]error, n)
-	const atOnce = 20 // a server takes so many dials, on a busy machine too
+	const atOnce = 20 // a server accepts so many dials at once, on a busy machine too
 	var all sync.WaitGroup
 	for first := range atOnce {
 		all.Go(func() {
@@ -38,37 +38,38 @@ func permits(t testing.TB, b *sqllock.Backend, n int) (leases []driver.Lease, tt
 	return leases, ttls
 }
 
-// renewedAtOnce requires that n of leases are renewed by connections of w at once.
+// renewedAtOnce requires that n of the leases are renewed at the same time by connections of w.
 func (w *watched) renewedAtOnce(t testing.TB, n int, b *sqllock.Backend, leases []driver.Lease, ttls []time.Duration) {
 	t.Helper()
-	loose := w.stick()
-	defer loose()
+	unstick := w.stick()
+	defer unstick()
 	renewed := make(chan error, 1)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*waitLimit)
 	defer cancel()
 	go func() { renewed <- errors.Join(b.RenewAll(ctx, leases, ttls)...) }()
-	// A statement is sent again after 3 s: later so many of one lease could be stuck.
-	require.Eventually(t, func() bool { return w.holds() >= n }, 10*time.Second, time.Millisecond)
-	loose()
+	// A statement is sent again after 3 s. After several times, n stuck statements could be those of one lease.
+	require.Eventually(t, func() bool { return w.stuckStatements() >= n }, 10*time.Second, time.Millisecond)
+	unstick()
 	require.NoError(t, <-renewed, "the renewals")
 }
 
-// Locks that are no mutexes are renewed side by side: one after the other they would wait for each
+// Locks that are no mutexes are renewed in parallel. One after another they would wait for each
 // other's round trips.
 func TestManyRecordsAreRenewedAtOnce(t *testing.T) {
 	each(t, func(v variant) bool { return served(v) && onTables(v) }, func(t *testing.T, s *site) {
 		w, db := s.watched()
-		db.SetMaxIdleConns(20) // those of permits, so that none is dialled
+		db.SetMaxIdleConns(20) // the connections of permits, so that none is dialed
 		b := s.backendOn(db)
 		leases, ttls := permits(t, b, 60)
-		require.NoError(t, errors.Join(b.RenewAll(t.Context(), leases, ttls)...)) // has the connection
+		require.NoError(t, errors.Join(b.RenewAll(t.Context(), leases, ttls)...)) // makes the connection
 		const helpers = 8
 		w.renewedAtOnce(t, 1+helpers, b, leases, ttls)
-		require.Eventually(t, func() bool { return db.Stats().InUse == 1 }, patience, time.Millisecond, "but for renewals none is kept")
+		require.Eventually(t, func() bool { return db.Stats().InUse == 1 }, waitLimit, time.Millisecond,
+			"more connections are kept than the one for renewals")
 	})
 }
 
-// All connections of Options.Renewals renew records, however few db has.
+// All connections of Options.Renewals renew records, however few connections db has.
 func TestRecordsAreRenewedByAllOfRenewals(t *testing.T) {
 	const connections = 30
 	s := variant{"postgres", sqllock.Table}.site(t, "")
@@ -80,11 +81,11 @@ func TestRecordsAreRenewedByAllOfRenewals(t *testing.T) {
 	s.options.Renewals = renewals
 	b := s.backendOn(db)
 	leases, ttls := permits(t, b, 5*connections)
-	require.NoError(t, errors.Join(b.RenewAll(t.Context(), leases, ttls)...)) // has the connections
+	require.NoError(t, errors.Join(b.RenewAll(t.Context(), leases, ttls)...)) // makes the connections
 	w.renewedAtOnce(t, connections, b, leases, ttls)
 }
 
-// They wait for none of the pool.
+// Renewals of records do not wait for connections of the pool.
 func TestRecordsAreRenewedWithoutThePool(t *testing.T) {
 	each(t, func(v variant) bool { return served(v) && onTables(v) }, func(t *testing.T, s *site) {
 		db := s.open(t, s.addr)
@@ -100,12 +101,12 @@ func TestRecordsAreRenewedWithoutThePool(t *testing.T) {
 		}
 		begin := time.Now()
 		require.NoError(t, errors.Join(b.RenewAll(t.Context(), leases, ttls)...))
-		require.Less(t, time.Since(begin), 2*time.Second+meter.Since(begin)) // those that would help wait for 3 s
+		require.Less(t, time.Since(begin), 2*time.Second+meter.Since(begin)) // the helpers wait for a connection for 3 s
 	})
 }
 
-// A renewal of a record that is held up keeps no renewal of another record waiting: as long as it waits
-// for its row, others have another connection.
+// A renewal that waits for its row keeps no renewal of another record waiting: meanwhile the others
+// use another connection.
 func TestRenewalThatIsHeldUpKeepsNoOther(t *testing.T) {
 	each(t, func(v variant) bool { return served(v) && onTables(v) }, func(t *testing.T, s *site) {
 		b := s.backend()
@@ -117,16 +118,16 @@ func TestRenewalThatIsHeldUpKeepsNoOther(t *testing.T) {
 		require.NoError(t, err)
 		held := make(chan error, 1)
 		go func() { held <- b.RenewAll(t.Context(), leases[:1], ttls[:1])[0] }()
-		require.Eventually(t, func() bool { return len(s.waiting("UPDATE %"+s.options.Table+"_kinds%")) > 0 }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return len(s.waiting("UPDATE %"+s.options.Table+"_kinds%")) > 0 }, waitLimit, time.Millisecond)
 		require.NoError(t, errors.Join(b.RenewAll(t.Context(), leases[1:], ttls[1:])...))
-		require.Empty(t, held, "they have waited until it was given up")
+		require.Empty(t, held, "the renewals have waited until the first one was given up")
 		require.NoError(t, tx.Rollback())
 		require.NoError(t, <-held)
 	})
 }
 
-// asked is a context that counts how often somebody has asked for its end: each of its renewals does once,
-// when it waits.
+// asked is a context that counts the calls of Done. Each renewal with this context calls Done once, when
+// it waits.
 type asked struct {
 	context.Context
 	n atomic.Int64
@@ -137,7 +138,7 @@ func (a *asked) Done() <-chan struct{} {
 	return a.Context.Done()
 }
 
-// A record that is to be renewed again, while that waits to be sent, is renewed once.
+// If a record is to be renewed again while its renewal waits to be sent, it is renewed once.
 func TestRenewalThatWaitsIsNotAskedForTwice(t *testing.T) {
 	each(t, func(v variant) bool { return served(v) && onTables(v) }, func(t *testing.T, s *site) {
 		w, renewals := s.watched()
@@ -153,21 +154,21 @@ func TestRenewalThatWaitsIsNotAskedForTwice(t *testing.T) {
 			}
 			return nil
 		})
-		loose := w.stick()
-		defer loose()
+		unstick := w.stick()
+		defer unstick()
 		var all sync.WaitGroup
 		renew := func(ctx context.Context, n int) {
 			all.Go(func() { require.NoError(t, errors.Join(b.RenewAll(ctx, leases[:n], ttls[:n])...)) })
 		}
 		stuck := w.untilStuck(t.Context())
 		renew(t.Context(), 1)
-		<-stuck.Done() // it has the only connection
+		<-stuck.Done() // this renewal has the only connection
 		for range 3 {
 			ctx := &asked{Context: t.Context()}
 			renew(ctx, len(leases))
-			require.Eventually(t, func() bool { return ctx.n.Load() >= int64(len(leases)) }, patience, time.Millisecond)
+			require.Eventually(t, func() bool { return ctx.n.Load() >= int64(len(leases)) }, waitLimit, time.Millisecond)
 		}
-		loose()
+		unstick()
 		all.Wait()
 		require.Less(t, sent.Load(), int64(len(leases))*3/2)
 	})

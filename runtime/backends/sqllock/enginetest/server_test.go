@@ -14,7 +14,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/backends/sqllock"
 )
 
-// Errors name the server of a source, and nothing else of it.
+// Errors name the server of a source, and no other part of it.
 func TestServerOfASource(t *testing.T) {
 	for source, want := range map[[2]string][]string{
 		{"mysql", "app:s3c(ret@tcp(db.example:3307)/shop?parseTime=true"}: {"db.example:3307"},
@@ -36,7 +36,7 @@ func TestServerOfASource(t *testing.T) {
 	require.NoError(t, b.Close())
 }
 
-// A database that is not there, and a file that can't be opened, are named.
+// The error for a database that is not there, or for a file that can't be opened, names it.
 func TestAbsentServerIsNamed(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "none", "locks.db")
 	for _, c := range []struct{ driver, source, server string }{
@@ -47,7 +47,7 @@ func TestAbsentServerIsNamed(t *testing.T) {
 		b, err := sqllock.Open(c.driver, c.source)
 		require.NoError(t, err)
 		l := lock.New(b, nil)
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 		_, _, err = l.Acquire(ctx, nil, "key")
 		require.ErrorIs(t, err, lock.ErrUnavailable)
 		require.ErrorContains(t, err, c.server)
@@ -59,7 +59,7 @@ func TestAbsentServerIsNamed(t *testing.T) {
 	}
 }
 
-// A *sql.DB says of no server where it leads; the database is asked.
+// A *sql.DB does not tell which server it leads to, so the database is asked.
 func TestServerOfADB(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *site) {
 		b := s.backend()
@@ -72,6 +72,6 @@ func TestServerOfADB(t *testing.T) {
 		require.Eventually(t, func() bool {
 			servers := b.Servers()
 			return len(servers) == 1 && strings.HasSuffix(servers[0], want)
-		}, patience, time.Millisecond, "it does not end in %s", want)
+		}, waitLimit, time.Millisecond, "no server ends in %s", want)
 	})
 }

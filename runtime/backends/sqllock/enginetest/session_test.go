@@ -17,8 +17,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// A Purge that is given up wherever it is leaves no connection of the user's in its
-// transaction, which would hold the row, and take the user's own writes along.
+// A Purge that is given up at any point leaves no connection of the user's in its
+// transaction. That would keep the row locked, and the user's own writes would become part of the transaction.
 func TestPurgeLeavesNoTransaction(t *testing.T) {
 	each(t, func(v variant) bool { return v.strategy == sqllock.RowLock }, func(t *testing.T, s *site) {
 		rows := s.options.Table + "_rows"
@@ -46,14 +46,14 @@ func TestPurgeLeavesNoTransaction(t *testing.T) {
 	})
 }
 
-// Locks that a program takes at once as it starts have all connections of a small pool, but not the
+// Locks that a program takes at once when it starts use all connections of a small pool, except the
 // one by which their rows are taken.
 func TestFirstLocksOfASmallPool(t *testing.T) {
 	each(t, func(v variant) bool { return v.strategy == sqllock.RowLock }, func(t *testing.T, s *site) {
 		db := s.open(t, s.addr)
 		db.SetMaxOpenConns(4)
 		b := s.backendOn(db)
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 		defer cancel()
 		var all sync.WaitGroup
 		errs := make([]error, 8)
@@ -73,17 +73,17 @@ func TestFirstLocksOfASmallPool(t *testing.T) {
 
 var errCut = errors.New("connection reset")
 
-// ready returns a Backend that has had a lock on connections of w.
+// ready returns a Backend on connections of w that has acquired and released a lock.
 func (s *site) ready() (*watched, *sqllock.Backend) {
 	w, db := s.watched()
-	s.options.Renewals = s.db // which are no matter here
+	s.options.Renewals = s.db // renewals are not tested here
 	b := s.backendOn(db)
 	l := acquire(s.t, b, attempt("k", time.Minute))
 	require.NoError(s.t, l.Release(s.t.Context(), first(l)))
 	return w, b
 }
 
-// An acquire whose row may be taken says so, whatever becomes of its later tries.
+// An acquire whose row may have been taken says so, whatever becomes of its later attempts.
 func TestRowOfAFailedTryIsNotForgotten(t *testing.T) {
 	each(t, func(v variant) bool { return v.strategy == sqllock.Advisory }, func(t *testing.T, s *site) {
 		w, b := s.ready()
@@ -106,11 +106,11 @@ func TestRowOfAFailedTryIsNotForgotten(t *testing.T) {
 	})
 }
 
-// The row is released in the transaction that holds the raw lock. One that does not
-// commit has released nothing, which is not told as done.
+// The row is released in the transaction that holds the raw lock. If the transaction does not
+// commit, nothing was released, and the release does not succeed.
 func TestReleaseThatIsRolledBack(t *testing.T) {
 	each(t, func(v variant) bool { return v.strategy == sqllock.RowLock }, func(t *testing.T, s *site) {
-		for _, ends := range []bool{false, true} { // the context of the release, with the connection
+		for _, ends := range []bool{false, true} { // whether the context of the release ends with the connection
 			w, b := s.ready()
 			l := acquire(t, b, attempt("k", time.Minute))
 			ctx, cancel := context.WithCancel(t.Context())
@@ -137,9 +137,9 @@ func TestReleaseThatIsRolledBack(t *testing.T) {
 	})
 }
 
-// A renewal that is under way as the lock is released, and finds the row free, leaves the session to
-// the release: if it ended that, the server would free its lock some time after the release is done.
-func TestRenewalBesideARelease(t *testing.T) {
+// A renewal that is under way during the release, and finds the row free, leaves the session to
+// the release. If it ended the session, the server would free the lock some time after the release has returned.
+func TestRenewalDuringARelease(t *testing.T) {
 	each(t, inSessions, func(t *testing.T, s *site) {
 		w, db := s.watched()
 		r, renewals := s.watched()
@@ -148,7 +148,7 @@ func TestRenewalBesideARelease(t *testing.T) {
 		a := attempt("k", time.Minute)
 		l := acquire(t, b, a)
 		opened := len(w.opened())
-		// holdUp has the first statement with a part wait, and tells that it does.
+		// holdUp makes the first statement that contains part wait until goOn is called. waits is closed when it waits.
 		holdUp := func(w *watched, part string) (waits chan struct{}, goOn func()) {
 			waits, on := make(chan struct{}), make(chan struct{})
 			var once sync.Once
@@ -169,19 +169,19 @@ func TestRenewalBesideARelease(t *testing.T) {
 		releasing, release := holdUp(w, "SET version = ")
 		go func() { released <- l.Release(t.Context(), first(l)) }()
 		<-releasing
-		setOwner("") // for the renewal it has been released
+		setOwner("") // to the renewal the lock looks released
 		renew()
 		require.ErrorIs(t, <-renewed, lock.ErrLost)
 		setOwner(a.ID)
 		release()
 		require.NoError(t, <-released)
-		require.True(t, s.others().try("k"))
-		require.Eventually(t, func() bool { return db.Stats().OpenConnections == 1 }, patience, time.Millisecond)
-		require.Len(t, w.opened(), opened, "the session's connection is the pool's again")
+		require.True(t, s.foreignClient().try("k"))
+		require.Eventually(t, func() bool { return db.Stats().OpenConnections == 1 }, waitLimit, time.Millisecond)
+		require.Len(t, w.opened(), opened, "the session's connection did not return to the pool")
 	})
 }
 
-// counted is a Backend whose attempts to acquire are.
+// counted is a Backend that counts its attempts to acquire.
 type counted struct {
 	*sqllock.Backend
 	attempts *atomic.Int64
@@ -192,13 +192,13 @@ func (c counted) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lea
 	return c.Backend.Acquire(ctx, a)
 }
 
-// Processes that a foreign user keeps waiting do not take each other's attempts,
-// which take the row and give it back, for the lock's moving on: each looks as
-// seldom as it would alone: after a while, 27 times a second at most.
-func TestWaitersForAForeignUserDoNotDriveEachOther(t *testing.T) {
+// Attempts take the row and give it back. Processes that wait for a foreign user do not
+// mistake each other's attempts for a change of the holder: each looks as
+// seldom as it would alone. After a while that is 27 times a second at most.
+func TestWaitersForAForeignUserPollSeldom(t *testing.T) {
 	t.Parallel()
 	each(t, inSessions, func(t *testing.T, s *site) {
-		o := s.others()
+		o := s.foreignClient()
 		require.True(t, o.try("k"))
 		var attempts atomic.Int64
 		var all sync.WaitGroup
@@ -206,7 +206,7 @@ func TestWaitersForAForeignUserDoNotDriveEachOther(t *testing.T) {
 			l := lockerOn(t, counted{s.backend(), &attempts}, nil)
 			all.Go(func() {
 				if _, _, err := l.Acquire(t.Context(), &lock.Policy{Wait: 2500 * time.Millisecond}, "k"); err == nil {
-					t.Error("granted beside a foreign user")
+					t.Error("acquired while a foreign user holds the lock")
 				}
 			})
 		}

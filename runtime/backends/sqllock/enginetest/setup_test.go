@@ -24,13 +24,13 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// meter knows how late the machine has been: what a call takes longer for that is not the call's.
+// meter measures how late the machine was. A call may take longer by that time.
 var meter = lagmeter.Start()
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(lagmeter.M{M: m, Meter: meter}) }
 
-// patience is how long a test waits for what happens at once on a machine that has time.
-const patience = 30 * time.Second
+// waitLimit is how long a test waits for what happens at once on an idle machine.
+const waitLimit = 30 * time.Second
 
 // quiet keeps the MySQL driver from logging each connection that a test breaks.
 type quiet struct{}
@@ -39,7 +39,7 @@ func (quiet) Print(...any) {}
 
 func init() { _ = mysql.SetLogger(quiet{}) }
 
-// engine is one kind of database in a test.
+// engine is a kind of database.
 type engine struct {
 	name   string
 	shared func(testing.TB) string // the address of the server that tests share
@@ -86,17 +86,17 @@ func (e *engine) openSource(t testing.TB, source string) *sql.DB {
 
 var tables atomic.Int64
 
-// newTable returns a table's name that no other test has.
+// newTable returns the name of a table that no other test uses.
 func newTable() string {
 	return fmt.Sprintf("locks_%d_%d", time.Now().UnixNano(), tables.Add(1))
 }
 
-// site is a database with a table of a test's own.
+// site is a database with a table for one test.
 type site struct {
 	*engine
 	t       testing.TB
 	addr    string
-	db      *sql.DB // for the test's own looks and deeds
+	db      *sql.DB // for the test's own statements
 	options sqllock.Options
 }
 
@@ -115,26 +115,26 @@ var variants = []variant{
 }
 
 var (
-	served     = func(v variant) bool { return v.engine != "sqlite" }
-	onTables   = func(v variant) bool { return v.strategy == sqllock.Table }
-	inSessions = func(v variant) bool { return v.strategy != sqllock.Table }
-	isAdvisory = func(v variant) bool { return v.strategy == sqllock.Advisory }
-	hasSides   = func(v variant) bool { return v == variant{"postgres", sqllock.Advisory} }
+	served            = func(v variant) bool { return v.engine != "sqlite" }
+	onTables          = func(v variant) bool { return v.strategy == sqllock.Table }
+	inSessions        = func(v variant) bool { return v.strategy != sqllock.Table }
+	isAdvisory        = func(v variant) bool { return v.strategy == sqllock.Advisory }
+	hasReadWriteLocks = func(v variant) bool { return v == variant{"postgres", sqllock.Advisory} }
 )
 
-// hasKinds reports whether there is a table of locks that are no mutexes.
+// hasKinds reports whether s has a table for locks that are no mutexes.
 func (s *site) hasKinds() bool {
 	return s.options.Strategy == sqllock.Table || s.options.Strategy == sqllock.Advisory && s.driver == "pgx"
 }
 
-// each runs test for each variant that is chosen, on the shared servers.
+// each runs test for each variant that chosen accepts, on the shared servers.
 func each(t *testing.T, chosen func(variant) bool, test func(t *testing.T, s *site)) {
-	sideBySide(t, chosen, func(t *testing.T, v variant) { test(t, v.site(t, "")) })
+	inParallel(t, chosen, func(t *testing.T, v variant) { test(t, v.site(t, "")) })
 }
 
-// sideBySide runs test for all variants that are chosen at once, whatever go test's
-// own bound is: they wait much more than they compute.
-func sideBySide(t *testing.T, chosen func(variant) bool, test func(t *testing.T, v variant)) {
+// inParallel runs test for all variants that chosen accepts in parallel, whatever go test's
+// own limit is: the tests wait much more than they compute.
+func inParallel(t *testing.T, chosen func(variant) bool, test func(t *testing.T, v variant)) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	for _, v := range variants {
@@ -144,7 +144,7 @@ func sideBySide(t *testing.T, chosen func(variant) bool, test func(t *testing.T,
 	}
 }
 
-// site makes a table at addr, or at the shared server.
+// site creates a table at addr, or at the shared server if addr is empty.
 func (v variant) site(t testing.TB, addr string) *site {
 	t.Helper()
 	e := engines[v.engine]
@@ -160,8 +160,8 @@ func (v variant) site(t testing.TB, addr string) *site {
 	return s
 }
 
-// backend returns a Backend of its own, with a pool of its own, as another
-// process would have.
+// backend returns a new Backend with a pool of its own, as another process would
+// have.
 func (s *site) backend() *sqllock.Backend {
 	s.t.Helper()
 	return s.backendOn(s.open(s.t, s.addr))
@@ -175,7 +175,7 @@ func (s *site) backendOn(db *sql.DB) *sqllock.Backend {
 	return b
 }
 
-// locker returns a Locker on a Backend of its own.
+// locker returns a Locker on a new Backend.
 func (s *site) locker(options *lock.Options) *lock.Locker {
 	s.t.Helper()
 	return lockerOn(s.t, s.backend(), options)
@@ -184,42 +184,42 @@ func (s *site) locker(options *lock.Options) *lock.Locker {
 func lockerOn(t testing.TB, b driver.Backend, options *lock.Options) *lock.Locker {
 	l := lock.New(b, options)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 		defer cancel()
 		require.NoError(t, l.Close(ctx))
 	})
 	return l
 }
 
-// on is s for a subtest, which is the one that a failure ends.
+// on returns a copy of s for a subtest, so that a failure ends that subtest.
 func (s *site) on(t testing.TB) *site {
 	c := *s
 	c.t = t
 	return &c
 }
 
-// exec runs a statement of the test's own.
+// exec runs a statement of the test.
 func (s *site) exec(statement string, args ...any) {
 	s.t.Helper()
 	_, err := s.db.ExecContext(s.t.Context(), statement, args...)
 	require.NoError(s.t, err, statement)
 }
 
-// goBy has d go by for all locks of the table: what it knows of them is older by that.
-func (s *site) goBy(d time.Duration) {
+// advance makes d pass for all locks of the table: their times become older by d.
+func (s *site) advance(d time.Duration) {
 	s.t.Helper()
 	s.exec(fmt.Sprintf("UPDATE %s SET expires = expires - %d, version = CASE version WHEN 0 THEN 0 ELSE version - 4 * %[2]d END",
-		s.options.Table, d.Microseconds())) // it is 0 in a row of tombstones
+		s.options.Table, d.Microseconds())) // the version is 0 in a row that has only tombstones
 }
 
-// number returns the one number that a query of the test's own yields.
+// number returns the number that a query of the test returns.
 func (s *site) number(query string, args ...any) (n int64) {
 	s.t.Helper()
 	require.NoError(s.t, s.db.QueryRowContext(s.t.Context(), query, args...).Scan(&n), query)
 	return n
 }
 
-// param is the n-th parameter as the driver wants it.
+// param returns the n-th parameter in the driver's notation.
 func (s *site) param(n int) string {
 	if s.driver == "pgx" {
 		return fmt.Sprintf("$%d", n)
@@ -229,13 +229,13 @@ func (s *site) param(n int) string {
 
 var attempts atomic.Int64
 
-// attempt returns an acquisition by a process of its own.
+// attempt returns an acquisition by a new process.
 func attempt(key string, ttl time.Duration) *driver.Acquisition {
 	n := attempts.Add(1)
 	return &driver.Acquisition{Key: key, ID: fmt.Sprintf("process-%d:%d", n, n), TTL: ttl, Tokens: 1, Queue: true}
 }
 
-// acquire takes key, which must be free.
+// acquire acquires a, whose key must be free.
 func acquire(t testing.TB, b driver.Backend, a *driver.Acquisition) driver.Lease {
 	t.Helper()
 	l, err := b.Acquire(t.Context(), a)

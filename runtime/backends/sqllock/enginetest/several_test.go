@@ -17,7 +17,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// together returns attempts at n keys by one process.
+// together returns acquisitions of n keys by one process.
 func together(n int) []*driver.Acquisition {
 	process := attempt("k", time.Minute).ID
 	as := make([]*driver.Acquisition, n)
@@ -42,7 +42,7 @@ func (s *site) held() int64 {
 	return s.number("SELECT count(*) FROM " + s.options.Table + " WHERE owner <> ''")
 }
 
-// statements counts those on w from now on.
+// statements counts the statements on w from now on.
 func (w *watched) statements() *atomic.Int64 {
 	var n atomic.Int64
 	w.meet(func(text string) error {
@@ -54,8 +54,8 @@ func (w *watched) statements() *atomic.Int64 {
 	return &n
 }
 
-// A thousand keys are taken in ten statements, a hundred in each, and freed in ten. MySQL
-// needs one more for each ten to tell what was taken.
+// A thousand keys are acquired by ten statements of a hundred keys, and released by ten. MySQL
+// needs a second statement for each to tell what was taken.
 func TestAThousandKeys(t *testing.T) {
 	t.Parallel()
 	each(t, onTables, func(t *testing.T, s *site) {
@@ -74,8 +74,8 @@ func TestAThousandKeys(t *testing.T) {
 	})
 }
 
-// The tokens of each key rise, whichever way it was taken, and what was reserved and not
-// used comes again.
+// The tokens of each key rise, whichever way it was acquired. Tokens that were reserved and not used are
+// given out again.
 func TestTokensOfSeveral(t *testing.T) {
 	t.Parallel()
 	each(t, onTables, func(t *testing.T, s *site) {
@@ -87,7 +87,8 @@ func TestTokensOfSeveral(t *testing.T) {
 				from, n := l.Tokens()
 				require.EqualValues(t, 3, n)
 				require.Greater(t, from, last[i])
-				require.EqualValues(t, from+2, s.number("SELECT version FROM "+s.options.Table+" WHERE name = "+s.param(1), []byte(fmt.Sprintf("k:%04d", i))))
+				version := s.number("SELECT version FROM "+s.options.Table+" WHERE name = "+s.param(1), fmt.Appendf(nil, "k:%04d", i))
+				require.EqualValues(t, from+2, version)
 				last[i] = from + uint64(i)
 			}
 			require.NoError(t, errors.Join(b.ReleaseAll(t.Context(), leases, last)...))
@@ -100,21 +101,21 @@ func TestTokensOfSeveral(t *testing.T) {
 	})
 }
 
-// Each key has an answer of its own, whatever stands in the way of one.
+// Each key has its own answer, whatever prevents another one.
 func TestSeveralWithAWrongOne(t *testing.T) {
 	t.Parallel()
 	each(t, onTables, func(t *testing.T, s *site) {
 		b, as := s.backend(), together(8)
 		undone, over, kind := *as[1], *as[2], *as[4]
 		undone.MayHaveRun = true
-		require.NoError(t, b.Undo(t.Context(), &undone)) // it may yet arrive
+		require.NoError(t, b.Undo(t.Context(), &undone)) // a late attempt may still arrive
 		over.ID, over.TTL = "another:1", time.Millisecond
-		acquire(t, b, &over) // and is over, without a release
+		acquire(t, b, &over) // this lease ends without a release
 		as[3].Key = ""
 		kind.ID, kind.Mode = "another:2", driver.Mode{Kind: driver.Fair}
 		acquire(t, b, &kind)
 		waited := acquire(t, b, &driver.Acquisition{Key: as[5].Key, ID: "another:3", TTL: time.Minute, Tokens: 1})
-		for range 4 { // places in the queue, for which the lock is kept for two seconds
+		for range 4 { // for these places in the queue the lock is kept for two seconds
 			_, err := b.Acquire(t.Context(), attempt(as[5].Key, time.Minute))
 			requireHeld(t, err)
 		}
@@ -127,19 +128,19 @@ func TestSeveralWithAWrongOne(t *testing.T) {
 			require.Equal(t, free, errs[i] == nil, i)
 		}
 		require.ErrorContains(t, errs[1], "undone")
-		// Asked for by itself, each says what is wrong.
+		// Asked for by itself, each key gives its error.
 		for i, want := range map[int]error{3: driver.ErrInvalid, 4: driver.ErrConflict} {
 			_, errs := b.AcquireAll(t.Context(), as[i:i+1])
 			require.ErrorIs(t, errs[0], want)
 		}
-		s.goBy(-4 * time.Second) // on a busy machine the two seconds are over by now
+		s.advance(-4 * time.Second) // on a busy machine the two seconds may be over
 		_, errs = b.AcquireAll(t.Context(), as[5:6])
 		requireHeld(t, errs[0])
 	})
 }
 
-// All or none: while one is held elsewhere none behind it is, and when the caller gives up
-// none is.
+// All or none: while another process holds one key, the keys behind it are not held. When the
+// caller gives up, no key is held.
 func TestOneOfSeveralIsHeld(t *testing.T) {
 	t.Parallel()
 	each(t, onTables, func(t *testing.T, s *site) {
@@ -159,20 +160,20 @@ func TestOneOfSeveralIsHeld(t *testing.T) {
 		}()
 		require.Eventually(t, func() bool {
 			return s.held() == 121 && s.number("SELECT count(*) FROM "+s.options.Table+" WHERE waiting <> ''") == 1 &&
-				len(l.Snapshot().Waiters) == 1 // it has the answer
-		}, patience, 5*time.Millisecond)
+				len(l.Snapshot().Waiters) == 1 // the call has the answer
+		}, waitLimit, 5*time.Millisecond)
 		cancel()
 		err := <-done
-		if !errors.Is(err, lock.ErrIndeterminate) { // it was just asking again
+		if !errors.Is(err, lock.ErrIndeterminate) { // the call was just asking again
 			require.ErrorIs(t, err, lock.ErrNotAcquired)
 		}
 		require.ErrorIs(t, err, context.Canceled)
 		require.NoError(t, theirs.Release(t.Context(), first(theirs)))
-		require.Eventually(t, func() bool { return s.held() == 0 }, patience, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return s.held() == 0 }, waitLimit, 5*time.Millisecond)
 	})
 }
 
-// Where all are held the first one says so, and the others are not asked for.
+// If all keys are held, the first answer says so, and the other keys are not asked for.
 func TestSeveralThatAreHeld(t *testing.T) {
 	t.Parallel()
 	each(t, onTables, func(t *testing.T, s *site) {
@@ -190,7 +191,7 @@ func TestSeveralThatAreHeld(t *testing.T) {
 }
 
 // S12, S16: an answer is lost. The statement is sent again, and each lock is held once,
-// and no longer than it says.
+// and no longer than its lease says.
 func TestLostAnswerForSeveral(t *testing.T) {
 	t.Parallel()
 	each(t, func(v variant) bool { return onTables(v) && served(v) }, func(t *testing.T, s *site) {
@@ -215,22 +216,22 @@ func TestLostAnswerForSeveral(t *testing.T) {
 		require.NoError(t, errors.Join(b.ReleaseAll(t.Context(), leases, lasts(leases))...))
 		require.EqualValues(t, 5, s.number("SELECT count(*) FROM "+s.options.Table+" WHERE undone <> ''"), "tombstones")
 
-		leases, errs = b.AcquireAll(t.Context(), together(5)) // by another
+		leases, errs = b.AcquireAll(t.Context(), together(5)) // by another process
 		require.NoError(t, errors.Join(errs...))
 		forget()
-		require.NoError(t, errors.Join(b.ReleaseAll(t.Context(), leases, lasts(leases))...), "they had been freed")
+		require.NoError(t, errors.Join(b.ReleaseAll(t.Context(), leases, lasts(leases))...), "the first attempt had released the locks")
 		require.Zero(t, s.held())
 	})
 }
 
-// S14, S15: no answer comes any more. What was taken is undone, and what arrives later
-// takes nothing.
+// S14, S15: no answer arrives any more. What was taken is undone, and a statement that
+// arrives later takes nothing.
 func TestNoAnswerForSeveral(t *testing.T) {
 	t.Parallel()
 	each(t, func(v variant) bool { return onTables(v) && served(v) }, func(t *testing.T, s *site) {
 		w, b := s.ready()
-		loose := w.stick()
-		defer loose()
+		unstick := w.stick()
+		defer unstick()
 		as := together(5)
 		_, errs := b.AcquireAll(w.untilStuck(t.Context()), as)
 		for i, a := range as {
@@ -238,7 +239,7 @@ func TestNoAnswerForSeveral(t *testing.T) {
 			require.True(t, a.MayHaveRun)
 			require.NoError(t, s.backend().Undo(t.Context(), a))
 		}
-		loose()
+		unstick()
 		for range 20 {
 			require.Zero(t, s.held())
 			time.Sleep(10 * time.Millisecond)
@@ -251,8 +252,8 @@ func TestNoAnswerForSeveral(t *testing.T) {
 	})
 }
 
-// What was taken and can't be told is undone: the statement that tells has no answer.
-func TestUntoldOfSeveral(t *testing.T) {
+// The statement that tells what was taken has no answer. What was taken is undone.
+func TestNoAnswerToWhatWasTaken(t *testing.T) {
 	t.Parallel()
 	each(t, func(v variant) bool { return v.String() == "mariadb/table" }, func(t *testing.T, s *site) {
 		w, b := s.ready()
@@ -278,8 +279,8 @@ func TestUntoldOfSeveral(t *testing.T) {
 	})
 }
 
-// A release says of each lock whether it was lost, also where another process has it since.
-func TestLostOnesOfSeveral(t *testing.T) {
+// A release says of each lock whether it was lost, also if another process has the lock by now.
+func TestReleaseAllReportsLosses(t *testing.T) {
 	t.Parallel()
 	each(t, onTables, func(t *testing.T, s *site) {
 		b := s.backend()
@@ -301,7 +302,7 @@ func TestLostOnesOfSeveral(t *testing.T) {
 	})
 }
 
-// Those that wait for one of several are called when it is freed with the others.
+// A waiter for one of several locks gets a notice when they are released together.
 func TestNotifierWakesFromSeveral(t *testing.T) {
 	t.Parallel()
 	s := variant{"postgres", sqllock.Table}.site(t, "")
@@ -314,7 +315,7 @@ func TestNotifierWakesFromSeveral(t *testing.T) {
 	sub, err := other.Subscribe(t.Context(), a)
 	require.NoError(t, err)
 	defer sub.Close()
-	requireNotice(t, sub) // it listens
+	requireNotice(t, sub) // the Notifier listens
 	_, err = other.Acquire(t.Context(), a)
 	requireHeld(t, err)
 	require.NoError(t, errors.Join(one.ReleaseAll(t.Context(), leases, lasts(leases))...))
@@ -322,8 +323,8 @@ func TestNotifierWakesFromSeveral(t *testing.T) {
 	acquire(t, other, a)
 }
 
-// A lease that is over is released by itself: of a batch that frees less than it should, a key
-// that another process takes at once can't be told from one that was lost.
+// A lease that is over is released by itself. If a batch releases less than it should, a key that another
+// process takes at once can't be told from one that was lost.
 func TestOneOfSeveralIsOver(t *testing.T) {
 	t.Parallel()
 	each(t, onTables, func(t *testing.T, s *site) {
@@ -332,7 +333,7 @@ func TestOneOfSeveralIsOver(t *testing.T) {
 		as[0].TTL = 100 * time.Millisecond
 		leases, errs := b.AcquireAll(t.Context(), as)
 		require.NoError(t, errors.Join(errs...))
-		time.Sleep(as[0].TTL + 10*time.Millisecond) // at the engine it is over too, however late that began it
+		time.Sleep(as[0].TTL + 10*time.Millisecond) // at the engine the lease is over too, however late it began there
 		other := s.backend()
 		takes := sync.OnceFunc(func() { acquire(t, other, attempt(as[1].Key, time.Minute)) })
 		w.meet(func(text string) error {

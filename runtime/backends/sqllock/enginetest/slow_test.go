@@ -10,8 +10,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// A long lease whose connection hangs does not keep a short one that is renewed
-// with it from being so in time, and is not waited for as long as it is itself.
+// A long lease whose connection hangs does not delay a short one that is renewed with
+// it. The call does not wait for the long lease for as long as that lease would allow.
 func TestHungSessionKeepsNoOtherLock(t *testing.T) {
 	each(t, inSessions, func(t *testing.T, s *site) {
 		w, db := s.watched()
@@ -19,7 +19,7 @@ func TestHungSessionKeepsNoOtherLock(t *testing.T) {
 		b := s.backendOn(db)
 		long, short := attempt("long", 10*time.Minute), attempt("short", 4500*time.Millisecond)
 		leases := []driver.Lease{acquire(t, b, long)}
-		before := len(w.opened()) // of which one is the lock's
+		before := len(w.opened()) // one of them is the lock's
 		for _, c := range w.opened() {
 			t.Cleanup(c.stick())
 		}
@@ -33,7 +33,7 @@ func TestHungSessionKeepsNoOtherLock(t *testing.T) {
 	})
 }
 
-// A lease that is over is lost, also while its connection hangs.
+// A lease that is over is lost, also if its connection hangs.
 func TestHungSessionOfALeaseThatIsOver(t *testing.T) {
 	each(t, inSessions, func(t *testing.T, s *site) {
 		w, db := s.watched()
@@ -49,15 +49,15 @@ func TestHungSessionOfALeaseThatIsOver(t *testing.T) {
 	})
 }
 
-// A renewal of a long lease, on a connection that hangs, is sent again soon: those
-// of short leases, which are one after the other with it, wait behind.
+// A renewal of a long lease on a connection that hangs is sent again soon, because renewals
+// of short leases, which use the same connection, wait behind it.
 func TestHungRenewalKeepsNoOtherLong(t *testing.T) {
 	each(t, func(v variant) bool { return onTables(v) && served(v) }, func(t *testing.T, s *site) {
 		w, renewals := s.watched()
 		s.options.Renewals = renewals
 		b := s.backend()
 		long, short := acquire(t, b, attempt("long", 10*time.Minute)), acquire(t, b, attempt("short", 30*time.Second))
-		requireIdle(t, b) // else there would be two connections, and the renewal would be stuck on one after the other
+		requireIdle(t, b) // otherwise there would be two connections, and the renewal would be stuck on both
 		require.NoError(t, long.Renew(t.Context(), 10*time.Minute))
 		for _, c := range w.opened() {
 			t.Cleanup(c.stick())
@@ -65,7 +65,7 @@ func TestHungRenewalKeepsNoOtherLong(t *testing.T) {
 		begin := time.Now()
 		renewed := make(chan error, 1)
 		stuck := w.untilStuck(t.Context())
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 		defer cancel()
 		go func() { renewed <- long.Renew(ctx, 10*time.Minute) }()
 		<-stuck.Done()
@@ -75,15 +75,15 @@ func TestHungRenewalKeepsNoOtherLong(t *testing.T) {
 	})
 }
 
-// An acquire that waits for a connection, since the user has them all, does not
-// keep renewals waiting, which have one. (On SQLite an acquire has the same one.)
+// An acquire that waits for a connection, because the user has them all, does not
+// delay renewals, which have their own. (On SQLite an acquire uses the same connection.)
 func TestExhaustedPoolKeepsNoRenewal(t *testing.T) {
 	each(t, func(v variant) bool { return onTables(v) && served(v) }, func(t *testing.T, s *site) {
 		db := s.open(t, s.addr)
 		db.SetMaxOpenConns(2)
 		b := s.backendOn(db)
 		l := acquire(t, b, attempt("k", time.Minute))
-		require.NoError(t, l.Renew(t.Context(), time.Minute)) // by what it keeps
+		require.NoError(t, l.Renew(t.Context(), time.Minute)) // on the connection that is kept for renewals
 		user, err := db.Conn(t.Context())
 		require.NoError(t, err)
 		defer user.Close()
@@ -93,8 +93,8 @@ func TestExhaustedPoolKeepsNoRenewal(t *testing.T) {
 			_, err := b.Acquire(ctx, attempt("other", time.Minute))
 			acquired <- err
 		}()
-		require.Eventually(t, func() bool { return db.Stats().WaitCount > 0 }, patience, time.Millisecond)
-		soon, end := context.WithTimeout(t.Context(), patience)
+		require.Eventually(t, func() bool { return db.Stats().WaitCount > 0 }, waitLimit, time.Millisecond)
+		soon, end := context.WithTimeout(t.Context(), waitLimit)
 		defer end()
 		require.NoError(t, l.Renew(soon, time.Minute))
 		cancel()

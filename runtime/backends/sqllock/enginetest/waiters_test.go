@@ -17,18 +17,18 @@ import (
 	"github.com/lockgen/lockgen/runtime/backends/sqllock"
 )
 
-// requireAllWait requires that n calls of l wait, after the engine's first answer.
+// requireAllWait waits until n calls of l wait after the engine's first answer.
 func requireAllWait(t testing.TB, l *lock.Locker, n int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		waiters := l.Snapshot().Waiters
 		return len(waiters) == n && !slices.ContainsFunc(waiters, func(w lock.WaitingCall) bool { return !w.AtEngine })
-	}, patience, 10*time.Millisecond)
+	}, waitLimit, 10*time.Millisecond)
 }
 
-// Those that wait for many keys use few connections, and who stops waiting does not wait for one.
+// Calls that wait for many keys use few connections, and a call that stops waiting does not wait for a connection.
 func TestManyWaitersUseFewConnections(t *testing.T) {
-	// 16 connections for tries, 32 for looks, and some for what goes beside. Without a bound there are more.
+	// 16 connections are for attempts, 32 for polls, and some for other statements. Without limits there would be more.
 	const keys, few = 100, 64
 	each(t, func(v variant) bool { return served(v) && onTables(v) }, func(t *testing.T, s *site) {
 		for _, p := range []*lock.Policy{{TTL: time.Minute}, {TTL: time.Minute, Write: true}} {
@@ -49,7 +49,7 @@ func TestManyWaitersUseFewConnections(t *testing.T) {
 				})
 			}
 			requireAllWait(t, waits, keys)
-			require.Eventually(t, func() bool { return db.Stats().InUse <= few }, patience, 10*time.Millisecond)
+			require.Eventually(t, func() bool { return db.Stats().InUse <= few }, waitLimit, 10*time.Millisecond)
 			w.mu.Lock()
 			w.most = 0
 			w.mu.Unlock()
@@ -59,19 +59,19 @@ func TestManyWaitersUseFewConnections(t *testing.T) {
 			w.mu.Unlock()
 			require.LessOrEqual(t, most, few, "%v", p)
 			require.LessOrEqual(t, db.Stats().InUse, few)
-			loose := w.stick()
-			defer loose()
-			time.Sleep(200 * time.Millisecond) // some wait for a connection
+			unstick := w.stick()
+			defer unstick()
+			time.Sleep(200 * time.Millisecond) // until some calls wait for a connection
 			begin := time.Now()
 			cancel()
 			all.Wait()
 			require.Less(t, time.Since(begin), 2*time.Second+meter.Since(begin)) // a statement that is stuck ends after 3 s
-			loose()
+			unstick()
 		}
 	})
 }
 
-// hanging is a driver whose dials hang while hangs says so, for as long as their contexts last.
+// hanging is a driver whose dials hang while hangs is set, until their contexts end.
 type hanging struct {
 	*watched
 	hangs atomic.Bool
@@ -87,7 +87,7 @@ func (h *hanging) Connect(ctx context.Context) (driver.Conn, error) {
 	return h.watched.Connect(ctx)
 }
 
-// Dials that hang keep those that wait from none that would go through for more than a few seconds.
+// Dials that hang delay other dials of waiters, which would succeed, by a few seconds at most.
 func TestWaitersWhoseDialsHang(t *testing.T) {
 	const keys, limit = 60, 3 * time.Second
 	for _, p := range []*lock.Policy{{TTL: time.Minute}, {TTL: time.Minute, Write: true}} {
@@ -121,7 +121,7 @@ func TestWaitersWhoseDialsHang(t *testing.T) {
 		}
 		requireAllWait(t, waits, keys)
 		h.hangs.Store(true)
-		require.Eventually(t, func() bool { return h.hung.Load() >= 48 }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return h.hung.Load() >= 48 }, waitLimit, time.Millisecond)
 		h.hangs.Store(false)
 		begin := time.Now()
 		held[0].Release(&err)
