@@ -35,9 +35,9 @@ func TestProcessesThatWaitForEachOther(t *testing.T) {
 		if took := time.Since(began); took > time.Second+meter.Since(began) {
 			t.Errorf("a deadlock of %d processes was reported after %v", n, took)
 		}
-		told := `deadlock: calls wait for each other: this one, by hand of process \S+/\d+, holds \S+ and waits for \S+, ` +
+		want := `deadlock: calls wait for each other: this one, by hand of process \S+/\d+, holds \S+ and waits for \S+, ` +
 			`which by hand of process \S+/\d+ holds; that holds \S+ and waits for \S+,`
-		if !regexp.MustCompile(told).MatchString(victim) {
+		if !regexp.MustCompile(want).MatchString(victim) {
 			t.Errorf("the victim's error is %q", victim)
 		}
 		for range n - 1 {

@@ -217,7 +217,7 @@ func TestOpensURLs(t *testing.T) {
 	}
 }
 
-// A user who may not look at a lock gets an error, which does not say that the key has no lock or no value.
+// A user who may not look at a lock gets an error, which does not say that the key has no lock.
 func TestListWithoutRights(t *testing.T) {
 	t.Parallel()
 	server, login := serverWithUser(t, append(documentedRights(t), "+scan", "+hscan", "+getrange")...)

@@ -81,7 +81,7 @@ func TestPlaceBelongsToTheProcess(t *testing.T) {
 	first, wanted := other()
 	other()
 	// next adds an acquisition of the process, and undoes the process's last one, which gives up.
-	next := func(stands int, when string) {
+	next := func(position int, when string) {
 		t.Helper()
 		gaveUp := last
 		last = &driver.Acquisition{Key: key, ID: gaveUp.ID + "1", TTL: long, Tokens: 1, Queue: true}
@@ -91,7 +91,7 @@ func TestPlaceBelongsToTheProcess(t *testing.T) {
 		if err := b.Undo(t.Context(), gaveUp); err != nil {
 			t.Error(err)
 		}
-		if got, want := queueIDs(t, addr, key), slices.Insert(slices.Clone(others), stands, last.ID); !slices.Equal(got, want) {
+		if got, want := queueIDs(t, addr, key), slices.Insert(slices.Clone(others), position, last.ID); !slices.Equal(got, want) {
 			t.Errorf("%s: the queue is %v, want %v", when, got, want)
 		}
 	}

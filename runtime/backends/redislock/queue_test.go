@@ -101,7 +101,7 @@ func TestNoTimeOfTheClientIsSent(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	var sent [][]string
-	heard := func(answer func([]string) string) func([]string) string {
+	recorded := func(answer func([]string) string) func([]string) string {
 		return func(args []string) string {
 			mu.Lock()
 			defer mu.Unlock()
@@ -110,7 +110,7 @@ func TestNoTimeOfTheClientIsSent(t *testing.T) {
 		}
 	}
 	taken, tries := false, 0
-	l := newLocker(t, stub(t, heard(scripted(func() string {
+	l := newLocker(t, stub(t, recorded(scripted(func() string {
 		if tries++; tries < 3 {
 			return heldFor(50)
 		}

@@ -41,7 +41,7 @@ func (r *redissonLock) lock(lease time.Duration) bool {
 		r.t.Fatal(err)
 	}
 	if left.(int64) <= 0 {
-		r.t.Errorf("told to wait for %v ms", left)
+		r.t.Errorf("Redisson has to wait for %v ms", left)
 	}
 	return false
 }
@@ -126,12 +126,12 @@ func TestWeExcludeAndWakeRedisson(t *testing.T) {
 	addr := testserver.Redis(t)
 	key := newKey(t)
 	redisson := newRedisson(t, addr, key)
-	heard := redisson.client.Subscribe(t.Context(), channelOf(key))
-	defer heard.Close()
-	if _, err := heard.Receive(t.Context()); err != nil {
+	subscription := redisson.client.Subscribe(t.Context(), channelOf(key))
+	defer subscription.Close()
+	if _, err := subscription.Receive(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	messages := heard.Channel()
+	messages := subscription.Channel()
 	for _, others := range []int{0, 2} {
 		l := newLocker(t, addr)
 		_, held := acquire(t, l, nil, key)

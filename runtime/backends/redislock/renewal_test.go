@@ -129,7 +129,7 @@ func TestDeadlineCountsFromTheRequest(t *testing.T) {
 
 func warmBackend(t *testing.T, b *Backend) {
 	t.Helper()
-	eventually(t, soon, "both connections stand", func() bool { // as in warm
+	eventually(t, soon, "both connections are ready", func() bool { // as in warm
 		l, err := b.Acquire(t.Context(), &driver.Acquisition{Key: newKey(t), ID: newID(), TTL: time.Minute, Tokens: 1})
 		if !answered(t, err) || !answered(t, l.Renew(t.Context(), time.Minute)) {
 			return false
@@ -169,9 +169,9 @@ func TestLossBeforeTheNextGrant(t *testing.T) {
 				t.Error("two holders: the first one's Check says that it holds")
 			}
 			// The scheduler may delay the loss, but not what Check returns.
-			known, told := receive(t, "the deadline", over), receive(t, "the loss", lost)
-			if late := min(told.Sub(next.at), told.Sub(known)); late > 50*time.Millisecond+meter.Since(begin) {
-				t.Errorf("the loss came %v after the next grant, and %v after a timer for the deadline", told.Sub(next.at), told.Sub(known))
+			timer, loss := receive(t, "the deadline", over), receive(t, "the loss", lost)
+			if late := min(loss.Sub(next.at), loss.Sub(timer)); late > 50*time.Millisecond+meter.Since(begin) {
+				t.Errorf("the loss came %v after the next grant, and %v after a timer for the deadline", loss.Sub(next.at), loss.Sub(timer))
 			}
 			wantIs(t, finish(held), lock.ErrLost)
 			p.Heal()

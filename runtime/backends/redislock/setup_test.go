@@ -123,7 +123,7 @@ func proxied(t testing.TB) (server string, p *faultproxy.Proxy) {
 // timeout of a test. Then l connects again.
 func warm(t testing.TB, l *lock.Locker) {
 	t.Helper()
-	eventually(t, soon, "a connection stands", func() bool {
+	eventually(t, soon, "a connection is ready", func() bool {
 		_, held, err := l.Acquire(t.Context(), nil, newKey(t))
 		if err == nil {
 			err = finish(held)
@@ -280,7 +280,7 @@ func receive[T any](t testing.TB, what string, from <-chan T) (v T) {
 		case <-time.After(left):
 		}
 	}
-	t.Fatalf("waited %v in vain for %s", time.Since(begin), what)
+	t.Fatalf("waited %v for %s, which did not come", time.Since(begin), what)
 	return v
 }
 

@@ -32,7 +32,7 @@ func TestOrderOfService(t *testing.T) {
 	}
 	mustRelease(t, held)
 	for want := range n {
-		if got := receive(t, "the next in line", served); got != want {
+		if got := receive(t, "the next holder", served); got != want {
 			t.Errorf("served %d, want %d", got, want)
 		}
 	}
@@ -162,7 +162,7 @@ func TestTurnsContinueAfterADeath(t *testing.T) {
 	begin := time.Now()
 	mustRelease(t, held)
 	for want := range n {
-		if got := receive(t, "the next in line", served); got != want {
+		if got := receive(t, "the next holder", served); got != want {
 			t.Errorf("served %d, want %d", got, want)
 		}
 	}
@@ -197,7 +197,7 @@ func TestExpiryKeepsTheOrder(t *testing.T) {
 	dead.kill()
 	begin := time.Now()
 	for want := range n {
-		if got := receive(t, "the next in line", served); got != want {
+		if got := receive(t, "the next holder", served); got != want {
 			t.Errorf("served %d, want %d", got, want)
 		}
 	}

@@ -108,7 +108,7 @@ func TestClockThatGoesBack(t *testing.T) {
 	})
 }
 
-// Nor is a free lock kept for a process that has died in the queue.
+// If the clock goes back, a free lock is not kept for a process that has died in the queue.
 func TestClockThatGoesBackBehindADeadWaiter(t *testing.T) {
 	each(t, onTables, func(t *testing.T, s *site) {
 		b := s.backend()

@@ -360,15 +360,15 @@ func TestRenewalOnAConnectionThatWasIdle(t *testing.T) {
 	l := acquire(t, b, attempt("k", time.Minute))
 	require.NoError(t, l.Renew(t.Context(), time.Minute))
 	idle := &mysql.MySQLError{Number: 4031, Message: "The client was disconnected by the server because of inactivity."}
-	told := false
+	closed := false
 	w.meet(func(text string) error {
-		if told || !strings.HasPrefix(text, "UPDATE ") {
+		if closed || !strings.HasPrefix(text, "UPDATE ") {
 			return nil
 		}
-		told = true
+		closed = true
 		return idle
 	})
 	require.NoError(t, l.Renew(t.Context(), time.Minute))
-	require.True(t, told)
+	require.True(t, closed)
 	require.NoError(t, l.Release(t.Context(), first(l)))
 }

@@ -93,7 +93,7 @@ func TestNotifierOfOtherKinds(t *testing.T) {
 	require.NoError(t, <-got)
 }
 
-// While the Notifier can't connect, a waiter looks once a second.
+// While the Notifier can't connect, a waiter polls once a second.
 func TestNotifierThatCannotConnect(t *testing.T) {
 	s := variant{"postgres", sqllock.Table}.site(t, "")
 	s.options.Notifier = pgNotifier("postgres://lockgen@" + s.addr + "/absent")

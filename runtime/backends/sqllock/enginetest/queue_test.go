@@ -77,7 +77,7 @@ func TestLockThatIsFreedBeforeTheQueueIsJoined(t *testing.T) {
 	})
 }
 
-// Nor does a process take a lock that another has taken after the row was read.
+// A process does not take a lock that another has taken after the row was read.
 func TestLockThatIsTakenSinceItWasLookedAt(t *testing.T) {
 	t.Parallel()
 	each(t, onTables, func(t *testing.T, s *site) {

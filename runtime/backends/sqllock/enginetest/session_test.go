@@ -193,7 +193,7 @@ func (c counted) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lea
 }
 
 // Attempts take the row and give it back. Processes that wait for a foreign user do not
-// mistake each other's attempts for a change of the holder: each looks as
+// mistake each other's attempts for a change of the holder: each polls as
 // seldom as it would alone. After a while that is 27 times a second at most.
 func TestWaitersForAForeignUserPollSeldom(t *testing.T) {
 	t.Parallel()
