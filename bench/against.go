@@ -12,9 +12,8 @@ import (
 	"github.com/lockgen/lockgen/bench/peers"
 )
 
-// earlier builds this benchmark with lockgen as it was at the git revision ref, in
-// folder, and returns ours as that revision's peer. Both builds share the harness,
-// so that the revision's own benchmark does not matter.
+// earlier builds this benchmark in folder with lockgen as it was at the git revision ref, and returns
+// a copy of ours that runs this build. Both builds use the harness of this revision, not that of ref.
 func earlier(ctx context.Context, ref, folder string, ours *peers.Peer) (*peers.Peer, error) {
 	root, err := output(ctx, ".", "git", "rev-parse", "--show-toplevel")
 	if err != nil {

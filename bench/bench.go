@@ -14,20 +14,20 @@ import (
 	"github.com/lockgen/lockgen/bench/section"
 )
 
-// bench is one run of the program: a server, a folder, and what is measured.
+// bench is one run of the program: a server, a folder, and the options of the measurements.
 type bench struct {
 	options
-	server *redis.Client // for statistics alone, not delayed; nil if the engine is another
+	server *redis.Client // direct, for statistics only; nil if the engine is not Redis
 	pid    int           // of the server; 0 if it is not known
 	via    string        // the address that workers dial
 	folder string        // temporary
-	serial int           // of the measurement, so that no two share a key
+	serial int           // number of the measurement, so that no two measurements share a key
 }
 
-// violation is an error that says that exclusion was broken.
+// violation is the error that reports broken exclusion.
 type violation struct{ error }
 
-// scene is one measurement under way: a peer, its workers and their sections.
+// scene is one running measurement: a peer, its workers and their sections.
 type scene struct {
 	*bench
 	peer     *peers.Peer
@@ -35,12 +35,12 @@ type scene struct {
 	board    *section.Board
 	prefix   string
 	crew     *crew
-	begun    spending // the server's at the last count
+	begun    spending // what the server had spent at the last count
 }
 
-// stage prepares a measurement with processes workers and slots sections, each
-// worker with the job that shape leaves. The caller must call leave, with the
-// address of its error.
+// stage prepares a measurement with the given numbers of worker processes and of
+// section slots. shape is the job of each worker; stage fills in the other fields.
+// The caller must call leave with the address of its error.
 func (b *bench) stage(ctx context.Context, p *peers.Peer, workload string, processes, slots int, shape job) (*scene, error) {
 	b.serial++
 	s := &scene{bench: b, peer: p, workload: workload, crew: &crew{}}
@@ -61,7 +61,7 @@ func (b *bench) stage(ctx context.Context, p *peers.Peer, workload string, proce
 		j := shape
 		j.Workload, j.Peer, j.Program, j.Process = workload, p.Name, p.Program, i
 		if p.Ours() {
-			j.Peer = peers.Ours // that of an earlier build does not know its name
+			j.Peer = peers.Ours // an earlier build does not know the name of its peer
 		}
 		if i >= processes-shape.Redisson {
 			j.Peer, j.Program = peers.Redisson.Name, ""
@@ -88,7 +88,7 @@ func (s *scene) count(ctx context.Context) (spending, error) {
 	return since, err
 }
 
-// verify returns a violation unless the sections saw visits, one at a time.
+// verify returns a violation unless the sections counted this number of visits, one at a time.
 func (s *scene) verify(visits uint64) error {
 	if err := s.board.Totals().Verify(visits); err != nil {
 		return violation{err}
@@ -96,11 +96,11 @@ func (s *scene) verify(visits uint64) error {
 	return nil
 }
 
-// leave ends the workers and takes the sections away.
+// leave ends the workers and removes the sections.
 func (s *scene) leave(errp *error) {
 	err := s.crew.dismiss()
 	if *errp == nil && err != nil {
-		*errp = fmt.Errorf("a worker did not end well: %w", err)
+		*errp = fmt.Errorf("a worker failed: %w", err)
 	}
 	if s.board != nil {
 		*errp = errors.Join(*errp, s.board.Close())
@@ -108,5 +108,5 @@ func (s *scene) leave(errp *error) {
 	_ = os.Remove(filepath.Join(s.folder, fmt.Sprintf("board-%d", s.serial)))
 }
 
-// soon is far enough from now that all workers have the order by then.
+// soon returns a time by which all workers have received the order.
 func soon() time.Time { return time.Now().Add(50 * time.Millisecond) }

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// tiny are options under which every workload takes a moment.
+// tiny returns options with which every workload is short.
 func tiny(t *testing.T) options {
 	t.Helper()
 	periods = 1
@@ -39,13 +39,13 @@ func tiny(t *testing.T) options {
 	return o
 }
 
-// TestOursIsExactInEveryWorkload asserts nothing of speed: each hold alone and
-// with a token of its own, nobody forgotten, no lease lost.
+// TestOursIsExactInEveryWorkload does not check speed. It checks that each hold is alone
+// and has a token of its own, that no waiter is forgotten and that no lease is lost.
 func TestOursIsExactInEveryWorkload(t *testing.T) {
 	o := tiny(t)
 	for _, w := range workloads() {
 		if w.lacks != nil && w.lacks() != nil {
-			continue // interop/ is where the real Redisson is tested
+			continue // interop/ tests the real Redisson
 		}
 		t.Run(w.name, func(t *testing.T) {
 			smoke(t, o, w, peers.Ours)
@@ -53,16 +53,16 @@ func TestOursIsExactInEveryWorkload(t *testing.T) {
 	}
 }
 
-// forgetful is a peer that now and then forgets a waiter, which then waits until
-// its context ends: a fault of its own that must not fail a test of ours.
+// forgetful is a peer that sometimes forgets a waiter, which then waits until its
+// context ends. This is a defect of that library; it must not fail our test.
 const forgetful = "rueidislock"
 
-// TestEveryPeerIsDriven keeps the other libraries' adapters alive.
+// TestEveryPeerIsDriven checks that the adapters of the other libraries work.
 func TestEveryPeerIsDriven(t *testing.T) {
 	o := tiny(t)
 	for _, name := range peers.Names() {
 		if peers.Redis.Find(name).Laps != nil {
-			continue // interop/ is where the Java programs are tested
+			continue // interop/ tests the Java programs
 		}
 		t.Run(name, func(t *testing.T) {
 			if peers.Redis.Find(name).InProcess {
@@ -101,8 +101,8 @@ func smoke(t *testing.T, o options, w *workload, peer string) {
 		}
 	}
 	if w.name == wSolo {
-		// Warm-up is over when the count begins. A busy machine may leave no time for a hold, and a
-		// pause may add a command that is sent once a while, or again, but none for each hold.
+		// The count begins after the warm-up. On a busy machine there may be no hold at all, and a
+		// pause may add a command that is sent at intervals or repeated, but not one for each hold.
 		holds := row.Values[colRate.name].Median * o.length.Seconds()
 		if got := row.Values[colCommands.name].Median; holds > 0 && (got < 2 || (got-2)*holds > 3) {
 			t.Errorf("%v commands per uncontended hold of %v, want 2", got, holds)
@@ -120,9 +120,9 @@ func TestAnInterruptedRunLeavesNothingBehind(t *testing.T) {
 	defer cancel()
 	begin := time.Now()
 	if _, err := run(ctx, o, io.Discard); err == nil {
-		t.Error("run went on to its end")
+		t.Error("run continued to its end after the context was canceled")
 	}
-	if took := time.Since(begin); took > 2*patience {
+	if took := time.Since(begin); took > 2*exitTimeout {
 		t.Errorf("it took %v", took)
 	}
 	left, err := os.ReadDir(os.TempDir())
@@ -194,7 +194,7 @@ func TestNumbersReadWell(t *testing.T) {
 	}
 }
 
-// Over a delay all is as exact, and nothing is quicker than the round trip.
+// With a delay the results are as exact, and no cycle is shorter than its round trips.
 func TestARoundTripIsAdded(t *testing.T) {
 	o := tiny(t)
 	o.length, o.rtt = 50*time.Millisecond, 4*time.Millisecond
@@ -211,7 +211,7 @@ func TestARoundTripIsAdded(t *testing.T) {
 	}
 }
 
-// Another build of ours is a peer of its own beside this one.
+// TestAnotherBuildIsAPeer checks that an earlier build of lockgen is measured as a separate peer.
 func TestAnotherBuildIsAPeer(t *testing.T) {
 	o := tiny(t)
 	program, err := os.Executable()

@@ -8,7 +8,7 @@ import (
 	"github.com/lockgen/lockgen/internal/testserver"
 )
 
-// Ours is exact on Consul too, and its peers are driven.
+// TestConsul checks on Consul that lockgen is exact, and that the other libraries' adapters work.
 func TestConsul(t *testing.T) {
 	o, err := parseOptions([]string{
 		"-engine", "consul", "-redis", testserver.Consul(t), "-runs", "1", "-seconds", "0.03",

@@ -13,31 +13,31 @@ import (
 
 const millisecond = time.Millisecond
 
-// shape is how many compete for how much.
+// shape is the numbers of competing processes and goroutines, and of the keys that they compete for.
 type shape struct {
 	processes  int
 	goroutines int // of each process
 	keys       int // goroutine g uses key g modulo keys
 	section    time.Duration
 	times      int           // as long as the option says; 0 means once
-	sticky     time.Duration // how long a process keeps a lock that it does not use
-	newKeys    bool          // goroutines use a new key each time
-	redisson   int           // how many of the processes are Redisson's
+	sticky     time.Duration // how long a released lock stays with its process
+	newKeys    bool          // each acquire uses a new key
+	redisson   int           // number of the processes that run Redisson
 	kind       peers.Kind
 }
 
-// tally is what one worker has seen.
+// tally is the result of one worker.
 type tally struct {
-	Holds  []uint64      // by goroutine, begun in time
-	Shared uint64        // of them, where others may be inside, or whose section is not on the board
-	Late   uint64        // begun after the end: they count for nothing but what they cost
-	Stuck  float64       // goroutines that waited on in vain; see drain
+	Holds  []uint64      // by goroutine; those that began before the end
+	Shared uint64        // of these, those that others may share, or whose section is not on the board
+	Late   uint64        // those that began after the end; only their cost counts
+	Stuck  float64       // goroutines that still waited without success; see drain
 	CPU    time.Duration // of the process
 	Waits  *histogram.Histogram
 	Cycles *histogram.Histogram
 }
 
-// contention is lock, section, unlock in a loop until the time is over.
+// contention is a workload that repeats lock, section and unlock until the time is over.
 func contention(name, about string, of shape, columns []column, summary ...column) *workload {
 	return &workload{
 		name:    name,
@@ -57,7 +57,7 @@ func (b *bench) contend(ctx context.Context, w *workload, p *peers.Peer, of shap
 		length = longLength
 	}
 	if of.newKeys && b.private {
-		if err := b.server.FlushAll(ctx).Err(); err != nil { // what the one before has left
+		if err := b.server.FlushAll(ctx).Err(); err != nil { // remove what the previous measurement left
 			return nil, err
 		}
 	}
@@ -108,7 +108,7 @@ func (b *bench) contend(ctx context.Context, w *workload, p *peers.Peer, of shap
 	return m, nil
 }
 
-// merge adds up what the workers have seen.
+// merge adds up the tallies of the workers.
 func merge(tallies []tally) *tally {
 	all := &tally{Waits: &histogram.Histogram{}, Cycles: &histogram.Histogram{}}
 	for _, t := range tallies {
@@ -128,7 +128,7 @@ func (t *tally) metrics(length time.Duration) metrics {
 	return metrics{
 		colStuck.name: t.Stuck,
 		colRate.name:  float64(total) / length.Seconds(),
-		// Who got nothing counts as having got one: a ratio needs it.
+		// A goroutine without a hold counts as one hold, since a ratio needs a divisor.
 		colShares.name:   float64(slices.Max(t.Holds)) / float64(max(slices.Min(t.Holds), 1)),
 		colClient.name:   float64(t.CPU) / float64(max(total+t.Late, 1)),
 		colCycle50.name:  float64(t.Cycles.Quantile(0.5)),
@@ -139,8 +139,8 @@ func (t *tally) metrics(length time.Duration) metrics {
 	}
 }
 
-// share notes the holds of the unluckiest goroutine of a side, over the mean of
-// all, and the side's longest wait.
+// share records, for the workers of one side, the fewest holds of a goroutine
+// divided by the mean of all goroutines, and the longest wait.
 func (m metrics) share(side string, of []tally, all *tally) {
 	part := merge(of)
 	even := float64(sum(all.Holds)) / float64(len(all.Holds))
@@ -155,12 +155,12 @@ func sum(all []uint64) (total uint64) {
 	return total
 }
 
-// drain is how long after its end a contention lets those who still wait have
-// their turn. By then nobody is inside for longer than a moment, so who waits
-// on has been forgotten: it would wait until its context ends.
+// drain is how long after the end of a contention its waiters may still get the lock.
+// Sections are short, so a goroutine that waits longer than this has been forgotten
+// by its library: it would wait until its context ends.
 var drain = 3 * time.Second
 
-// contend is the work of one process.
+// contend does the work of one process.
 func (s *session) contend(ctx context.Context) (*tally, error) {
 	begin, err := s.await(ctx, noteReady, opGo)
 	if err != nil {
@@ -191,7 +191,7 @@ func (s *session) contend(ctx context.Context) (*tally, error) {
 	return t, err
 }
 
-// lap is one goroutine of a contention.
+// lap is the state of one goroutine of a contention.
 type lap struct {
 	*session
 	g   int
@@ -216,8 +216,8 @@ func (l *lap) run(ctx context.Context) error {
 		lease, alone, err := l.lock(ctx, key)
 		locked := time.Now()
 		if !locked.Before(l.end) {
-			// How long it would have waited in a longer run is not known, but no
-			// shorter: left out, who starves would not count at all.
+			// In a longer run it would have waited at least as long. Without this
+			// value, a goroutine that starves would not count at all.
 			l.waits.Add(l.end.Sub(called))
 		}
 		switch {
@@ -232,7 +232,7 @@ func (l *lap) run(ctx context.Context) error {
 		}
 		token := lease.Token()
 		if l.NewKeys {
-			token = 0 // it is above those of its own key only
+			token = 0 // tokens rise only within one key
 		}
 		if alone {
 			visit := slot.Enter(who, token)
@@ -254,7 +254,7 @@ func (l *lap) run(ctx context.Context) error {
 	return nil
 }
 
-// lock takes the lock of the workload. alone says that nobody else is inside.
+// lock acquires the lock of the workload. alone reports that nobody else is inside.
 func (l *lap) lock(ctx context.Context, key string) (lease peers.Lease, alone bool, err error) {
 	if l.Kind == "" {
 		lease, err = l.client.Lock(ctx, key)

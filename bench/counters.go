@@ -12,23 +12,23 @@ import (
 	"github.com/lockgen/lockgen/bench/peers"
 )
 
-// scripted are the data commands that lock scripts call. The server counts them
-// as if a client had sent them, so they count only for a peer that does so
-// (peers.Peer.Direct). A script that begins to use another one shows as a peer
-// with too many commands, not too few.
+// scripted lists the data commands that lock scripts call. The server counts them
+// as if a client had sent them, so spent counts them only for a peer that sends them
+// itself (peers.Peer.Direct). If a script uses a command that is missing here, the
+// peer shows too many commands, not too few.
 var scripted = []string{
 	"set", "get", "del", "getrange", "exists", "pttl", "pexpire", "pexpireat", "time", "publish", "type",
 	"incr", "incrby", "spublish", "pubsub|numsub", "pubsub|shardnumsub",
 	"hset", "hget", "hdel", "hexists", "hincrby", "zadd", "zrem", "zrange", "zscore", "zcard",
 }
 
-// uncounted is what the harness sends to count, and what clients send once for
-// a connection, which is no cost of a lock.
+// uncounted lists the commands that the harness sends in order to count, and those that
+// a client sends once per connection. They are not part of the cost of a lock.
 var uncounted = []string{"info", "dbsize", "flushall", "hello", "auth", "select", "client|setinfo", "client|setname", "client|tracking"}
 
-// spending is what a server has been asked for, and has used.
+// spending is the commands that a server has received and the CPU time that it has used.
 type spending struct {
-	commands, scripts float64       // Redis alone
+	commands, scripts float64       // Redis only
 	cpu               time.Duration // 0 if the server's process is not known
 }
 
@@ -36,8 +36,8 @@ func (s spending) less(o spending) spending {
 	return spending{s.commands - o.commands, s.scripts - o.scripts, s.cpu - o.cpu}
 }
 
-// spent returns what clients of p have cost the server since it started, as far
-// as its statistics tell.
+// spent returns what the clients of p have cost the server since it started,
+// according to the server's statistics.
 func (b *bench) spent(ctx context.Context, p *peers.Peer) (s spending, err error) {
 	if b.pid != 0 {
 		if s.cpu, err = cpuOf(b.pid); err != nil {
@@ -78,10 +78,10 @@ func commandLine(line string) (name string, calls float64, ok bool) {
 	return name, calls, err == nil
 }
 
-// storage is what a Redis has in memory.
+// storage is the number of keys and the bytes that a Redis has in memory.
 type storage struct{ keys, bytes float64 }
 
-// stored returns what the server has; nothing if it is no Redis.
+// stored returns the storage of the server, or zero if the server is not Redis.
 func (b *bench) stored(ctx context.Context) (s storage, err error) {
 	if b.server == nil {
 		return s, nil
@@ -111,6 +111,6 @@ func infoField(info, name string) string {
 // ownCPU returns the CPU time of this process.
 func ownCPU() time.Duration {
 	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // it fails for other arguments only
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // it fails only for other arguments
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

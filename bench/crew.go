@@ -12,23 +12,23 @@ import (
 	"time"
 )
 
-// patience is how long a worker may take to end by itself.
-const patience = 5 * time.Second
+// exitTimeout is how long a worker may take to end by itself.
+const exitTimeout = 5 * time.Second
 
-// crew is the worker processes of one measurement.
+// crew holds the worker processes of one measurement.
 type crew struct{ workers []*worker }
 
-// worker is one process as the harness sees it.
+// worker is the harness's side of one worker process.
 type worker struct {
 	cmd   *exec.Cmd
 	in    io.WriteCloser
 	say   *json.Encoder
 	notes chan note // closed when the process has ended
-	ended error     // how; set before notes is closed
+	ended error     // how the process ended; set before notes is closed
 }
 
 // hire starts one worker for each job and returns when all are ready. The
-// caller must dismiss the crew, also after an error.
+// caller must call dismiss, even after an error.
 func hire(ctx context.Context, jobs []job) (*crew, error) {
 	c := &crew{}
 	for _, j := range jobs {
@@ -51,7 +51,7 @@ func startWorker(j job) (*worker, error) {
 		}
 	}
 	cmd := exec.Command(program, workerArg)
-	cmd.Stderr = os.Stderr // a panic's trace; all else comes as a note
+	cmd.Stderr = os.Stderr // for the trace of a panic; everything else arrives as a note
 	in, errIn := cmd.StdinPipe()
 	out, errOut := cmd.StdoutPipe()
 	if err := errors.Join(errIn, errOut); err != nil {
@@ -62,7 +62,7 @@ func startWorker(j job) (*worker, error) {
 	}
 	w := &worker{cmd: cmd, in: in, say: json.NewEncoder(in), notes: make(chan note, 16)}
 	go w.listen(out)
-	_ = w.say.Encode(j) // whether it could be read shows in the notes
+	_ = w.say.Encode(j) // a failure shows in the notes
 	return w, nil
 }
 
@@ -79,7 +79,7 @@ func (w *worker) listen(out io.Reader) {
 	close(w.notes)
 }
 
-// hear returns the worker's next note, which must be op.
+// hear returns the worker's next note. It fails unless the note is op.
 func (w *worker) hear(ctx context.Context, op string) (note, error) {
 	select {
 	case n, ok := <-w.notes:
@@ -97,7 +97,7 @@ func (w *worker) hear(ctx context.Context, op string) (note, error) {
 	}
 }
 
-// tell gives the worker an order. If it can't hear it, hear says why.
+// tell sends the worker an order. If that fails, hear returns the reason.
 func (w *worker) tell(op string, at time.Time) {
 	_ = w.say.Encode(order{Op: op, At: at.UnixNano()})
 }
@@ -136,8 +136,8 @@ func results[T any](ctx context.Context, c *crew) ([]T, error) {
 	return all, nil
 }
 
-// dismiss ends all workers and waits until they are gone. It returns how those
-// ended that did not end well.
+// dismiss ends all workers and waits until their processes have ended. It returns
+// the errors of the workers that failed.
 func (c *crew) dismiss() error {
 	errs := make([]error, len(c.workers))
 	var all sync.WaitGroup
@@ -150,10 +150,10 @@ func (c *crew) dismiss() error {
 
 func (w *worker) end() error {
 	_ = w.in.Close()
-	// It ends itself when its patience is over; this is for one that is stuck.
-	kill := time.AfterFunc(patience+time.Second, func() { _ = w.cmd.Process.Kill() })
+	// A worker ends itself after exitTimeout; this kills one that is stuck.
+	kill := time.AfterFunc(exitTimeout+time.Second, func() { _ = w.cmd.Process.Kill() })
 	defer kill.Stop()
-	for range w.notes { // whatever it still had to say
+	for range w.notes { // discard the remaining notes
 	}
 	return w.ended
 }

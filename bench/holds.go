@@ -10,20 +10,20 @@ import (
 	"github.com/lockgen/lockgen/bench/peers"
 )
 
-// takers is how many goroutines take the locks, and give them back.
+// takers is the number of goroutines that acquire the locks and release them.
 const takers = 64
 
-// holdLimit bounds how long the taking of all locks may last.
+// holdLimit is how long acquiring all locks may take.
 const holdLimit = 2 * time.Minute
 
-// periods is over how many renewals of each lock a measurement of holds goes.
+// periods is the number of renewal periods that a measurement of holds lasts.
 var periods = time.Duration(2)
 
-// stock is what so many holds cost the process that has them.
+// stock is the cost of the holds for their process.
 type stock struct {
-	Goroutines   int     // more than before
+	Goroutines   int     // additional ones
 	BytesPerHold float64 // of heap and stacks
-	Seconds      float64 // to take them
+	Seconds      float64 // to acquire the locks
 }
 
 var (
@@ -33,8 +33,8 @@ var (
 	colLate       = column{"late_ns", "worst lateness", duration}
 )
 
-// holds is many locks held at once, renewed by the library itself. There are
-// times as many as the option says.
+// holds is a workload in which one process holds many locks at once, which the library
+// renews. Their number is that of the option, times the factor times.
 func holds(name string, times int, joins func(p *peers.Peer) bool) *workload {
 	return &workload{
 		name:      name,
@@ -148,7 +148,7 @@ func (s *session) hold(ctx context.Context) (*stock, error) {
 	})
 }
 
-// each calls f for every key, spread over the takers.
+// each calls f for every key, in as many goroutines as there are takers.
 func (s *session) each(f func(i int) error) error {
 	return parallel(takers, func(g int) error {
 		for i := g; i < s.Keys; i += takers {
@@ -160,8 +160,8 @@ func (s *session) each(f func(i int) error) error {
 	})
 }
 
-// footprint returns the memory in use and the number of goroutines. Two
-// collections: the first may only have queued finalizers.
+// footprint returns the memory in use and the number of goroutines. It collects garbage
+// twice, because the first collection may only have queued finalizers.
 func footprint() (bytes float64, goroutines int) {
 	runtime.GC()
 	runtime.GC()

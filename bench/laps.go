@@ -13,13 +13,13 @@ import (
 	"github.com/lockgen/lockgen/bench/peers"
 )
 
-// lapsDone is what a program that does a workload of kinds prints at its end.
+// lapsDone is what the program of a peer prints at the end of a workload of kinds.
 type lapsDone struct {
 	tally
-	Waits []time.Duration // in place of tally's
+	Waits []time.Duration // instead of the field of tally
 }
 
-// laps has the program of p do this worker's part.
+// laps runs the program of p, which does this worker's part.
 func (s *session) laps(ctx context.Context, p *peers.Peer) (n note, err error) {
 	cmd := p.Laps(peers.Laps{
 		Kind: s.Kind, Addr: s.Addr, Key: s.key(0), TTL: s.TTL, Goroutines: s.Goroutines, Section: s.Section,

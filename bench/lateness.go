@@ -9,26 +9,26 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// lateness finds out from outside when locks were renewed: a key's remaining
-// time to live says when it was last set. All keys are looked at often enough
-// that no renewal goes unseen.
+// lateness measures at the server when locks were renewed: the remaining time to
+// live of a key says when it was last set. Every key is read often enough that no
+// renewal is missed.
 type lateness struct {
 	server *redis.Client
 	keys   []string
-	ttl    time.Duration // what a renewal sets
-	period time.Duration // when renewals should follow each other
+	ttl    time.Duration // the time to live that a renewal sets
+	period time.Duration // the expected time between two renewals
 
-	renewed []time.Duration // by key: the last renewal, by the server's clock
-	worst   time.Duration   // by how much a renewal came late; negative: all came early
-	broken  error           // a key was gone
+	renewed []time.Duration // by key: when the last renewal was, by the server's clock
+	worst   time.Duration   // the greatest delay of a renewal; negative if all were early
+	broken  error           // set if a key was gone
 }
 
 const (
 	lateChunk = 500                  // keys of one pipeline
-	lateFuzz  = 5 * time.Millisecond // two looks at one renewal may differ so much
+	lateFuzz  = 5 * time.Millisecond // the most by which two readings of one renewal may differ
 )
 
-// follow watches for length and returns the worst lateness.
+// follow watches the keys for length and returns the worst lateness.
 func (l *lateness) follow(ctx context.Context, length time.Duration) (time.Duration, error) {
 	l.renewed = make([]time.Duration, len(l.keys))
 	l.worst = -l.period
@@ -49,7 +49,7 @@ func (l *lateness) follow(ctx context.Context, length time.Duration) (time.Durat
 	}
 }
 
-// look reads the remaining time of some keys.
+// look reads the remaining time to live of up to lateChunk keys.
 func (l *lateness) look(ctx context.Context, from, to int) error {
 	pipe := l.server.Pipeline()
 	clock := pipe.Time(ctx)
@@ -71,7 +71,7 @@ func (l *lateness) look(ctx context.Context, from, to int) error {
 	return nil
 }
 
-// see learns that the lease of key i lasts for left from now on.
+// see records that the lease of key i lasts for left from now on.
 func (l *lateness) see(i int, now, left time.Duration) {
 	last, renewed := l.renewed[i], now-(l.ttl-left)
 	switch {
@@ -81,7 +81,7 @@ func (l *lateness) see(i int, now, left time.Duration) {
 			return
 		}
 		l.worst = max(l.worst, renewed-last-l.period)
-	case now-last > l.period: // it is late already, and not renewed yet
+	case now-last > l.period: // the renewal is late and has not come yet
 		l.worst = max(l.worst, now-last-l.period)
 	}
 }

@@ -22,7 +22,7 @@ var (
 	localColumns = []column{colMean, colAllocs, {"bytes", "bytes", whole}}
 )
 
-// reentry is a nested call under a hold at the server.
+// reentry is a nested acquire and release under a hold at the server.
 var reentry = &workload{
 	name:      wReentry,
 	redisOnly: true,
@@ -50,7 +50,7 @@ var uncontendedMemory = &workload{
 	work: func(ctx context.Context, s *session) (any, error) { return s.lockInMemory(ctx) },
 }
 
-// cost is what one operation takes.
+// cost is the time and memory that one operation takes.
 type cost struct {
 	Mean          float64 // ns
 	Allocs, Bytes float64
@@ -63,7 +63,7 @@ func (b *bench) local(ctx context.Context, w *workload, p *peers.Peer) (m metric
 	if err != nil {
 		return nil, err
 	}
-	// The outer lock is taken before, and released after the count.
+	// The outer lock is acquired before the first count and released after the second.
 	s.crew.tellAll(opLock, time.Now())
 	if _, err := s.crew.hearAll(ctx, noteHolding); err != nil {
 		return nil, err
@@ -152,7 +152,7 @@ func (s *session) lockInMemory(ctx context.Context) (c *cost, err error) {
 	return c, err
 }
 
-// key0 is the key without the cost of making it.
+// key0 returns the key of workloads with one key, without the cost of formatting it.
 func (s *session) key0() string { return s.Prefix }
 
 func visitWith(slot *section.Slot, who uint64, inside context.Context) {
@@ -160,10 +160,10 @@ func visitWith(slot *section.Slot, who uint64, inside context.Context) {
 	slot.Leave(who, slot.Enter(who, token))
 }
 
-// batch is how many operations share one look at the clock.
+// batch is the number of operations between two readings of the clock.
 const batch = 256
 
-// cost runs op for the length of the job between the harness's two counts.
+// cost runs op for the length of the job, between the harness's two counts.
 func (s *session) cost(ctx context.Context, op func() error) (*cost, error) {
 	for range 4 * batch { // warms caches and pools
 		if err := op(); err != nil {

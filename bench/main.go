@@ -1,5 +1,5 @@
-// Command bench measures lockgen beside other lock libraries for Redis, in one
-// run on one server, and says which targets of the project it meets.
+// Command bench compares lockgen with other lock libraries for Redis, in one
+// run on one server, and says which targets of the project are met.
 package main
 
 import (
@@ -28,8 +28,8 @@ const (
 	exitInterrupted = 130
 )
 
-// measureArg as the first argument makes this program measure on the server
-// that its parent, the same program, has started and named in its engine's variable.
+// With measureArg as its first argument this program measures on the server that
+// its parent, the same program, has started. The engine's variable has the server's address.
 const (
 	measureArg = "measure"
 )
@@ -46,7 +46,7 @@ func main() {
 	}
 }
 
-// front checks the command line and sees to a server.
+// front checks the command line, starts a server if none is given, and runs the measurements.
 func front(args []string, stdout, stderr io.Writer) int {
 	o, err := parseOptions(args, stderr)
 	switch {
@@ -57,7 +57,7 @@ func front(args []string, stdout, stderr io.Writer) int {
 	case o.addr != "":
 		return measure(args, stdout, stderr)
 	}
-	// Not a server that a surrounding test run shares: noise from others.
+	// Don't use the server of a surrounding test run: the other tests would disturb the measurement.
 	if err := os.Unsetenv(o.engine.Env); err != nil {
 		return complain(stderr, err)
 	}
@@ -75,8 +75,8 @@ func front(args []string, stdout, stderr io.Writer) int {
 
 // measure runs the plan and writes the report.
 func measure(args []string, stdout, stderr io.Writer) int {
-	// Signals come twice, from the terminal and from the parent: both mean
-	// that all workers are to end in order.
+	// A signal comes twice, from the terminal and from the parent. Both mean
+	// that all workers are to end normally.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	o, err := parseOptions(args, stderr)
@@ -111,7 +111,7 @@ func measure(args []string, stdout, stderr io.Writer) int {
 	return exitOK
 }
 
-// run measures on the server of o, in a temporary folder.
+// run measures on the server of o, with a temporary folder.
 func run(ctx context.Context, o options, progress io.Writer) (r *report, err error) {
 	folder, err := os.MkdirTemp("", "lockgen-bench-")
 	if err != nil {
@@ -150,7 +150,7 @@ func complain(stderr io.Writer, err error) int {
 	if wrong, ok := errors.AsType[usageError](err); ok {
 		code = exitUsage
 		if wrong.error == nil {
-			return code // the flag package has said it
+			return code // the flag package has printed it
 		}
 	}
 	fmt.Fprintln(stderr, "bench:", err)

@@ -11,20 +11,20 @@ import (
 	"github.com/lockgen/lockgen/bench/peers"
 )
 
-const usage = `bench measures lock libraries beside each other, in one run, on one server.
+const usage = `bench compares lock libraries in one run on one server.
 
 usage: go run . [flags]
 
 `
 
-// longLength is what -long makes of a contention over processes: turns of 20 ms
-// and more even out only over a minute.
+// longLength is the length of a contention between processes under -long. Each process has
+// turns of 20 ms and more, so their shares even out only over a minute.
 const longLength = time.Minute
 
-// options is what the command line asks for.
+// options holds the settings of the command line.
 type options struct {
-	addr     string // of the server; empty to start one
-	private  bool   // the server is the benchmark's own
+	addr     string // of the server; if empty, one is started
+	private  bool   // the benchmark started the server itself
 	engine   *peers.Engine
 	runs     int
 	length   time.Duration
@@ -38,7 +38,7 @@ type options struct {
 	profiles string
 	rtt      time.Duration
 	against  string // a git revision
-	readme   string // a file to write the summary into
+	readme   string // the file to write the summary into
 }
 
 // usageError is a mistake in the command line.
@@ -46,8 +46,8 @@ type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-// parseOptions reads the command line. What the flag package has to say it
-// writes to out itself.
+// parseOptions reads the command line. The flag package writes its own messages
+// to out.
 func parseOptions(args []string, out io.Writer) (o options, err error) {
 	var seconds float64
 	var only, chosen, engine string
@@ -56,22 +56,22 @@ func parseOptions(args []string, out io.Writer) (o options, err error) {
 	flags.StringVar(&o.addr, "redis", "", "`HOST:PORT` of the server to use (default: a private one is started)")
 	flags.StringVar(&engine, "engine", peers.Redis.Name, "`name` of the engine: the server to start, and the libraries on it")
 	flags.IntVar(&o.runs, "runs", 5, "`number` of runs of each measurement; the median is reported")
-	flags.Float64Var(&seconds, "seconds", 2.5, "`length` of a run; wakeup and waiting take twice as long, besides Redisson four times, newkeys six")
+	flags.Float64Var(&seconds, "seconds", 2.5, "`length` of a run; twice that in wakeup and waiting, four times beside Redisson, six times in newkeys")
 	flags.StringVar(&only, "only", "", "workloads to run, `a,b,…` of "+strings.Join(workloadNames(), ", "))
 	flags.StringVar(&chosen, "peers", "", "peers to compare, `a,b,…` of "+strings.Join(peers.Names(), ", "))
-	flags.BoolVar(&o.long, "long", false, "run what is between processes for a minute each")
+	flags.BoolVar(&o.long, "long", false, "run each contention between processes for a minute")
 	flags.BoolVar(&o.json, "json", false, "report as JSON")
-	flags.DurationVar(&o.ttl, "ttl", 30*time.Second, "length of every lease, but for holds")
+	flags.DurationVar(&o.ttl, "ttl", 30*time.Second, "length of every lease, except in holds and holds10x")
 	flags.IntVar(&o.holds, "holds", 10000, "`number` of locks held in holds; holds10x has ten times as many")
-	flags.DurationVar(&o.holdsTTL, "holds-ttl", 15*time.Second, "length of a lease in holds")
+	flags.DurationVar(&o.holdsTTL, "holds-ttl", 15*time.Second, "length of a lease in holds and holds10x")
 	flags.StringVar(&o.profiles, "profiles", "", "`folder` for a CPU profile of every worker process")
-	flags.DurationVar(&o.rtt, "rtt", 0, "`time` that a round trip to the server takes longer: 500us, 2ms")
-	flags.StringVar(&o.against, "against", "", "git `revision` of lockgen to measure beside this one")
-	flags.StringVar(&o.readme, "readme", "", "`file` to write the short table into, between its markers")
+	flags.DurationVar(&o.rtt, "rtt", 0, "`time` to add to each round trip to the server: 500us, 2ms")
+	flags.StringVar(&o.against, "against", "", "git `revision` of lockgen to measure as well, as one more peer")
+	flags.StringVar(&o.readme, "readme", "", "`file` to write the short table into, between the file's markers")
 	flags.Usage = func() {
 		fmt.Fprint(out, usage)
 		flags.PrintDefaults()
-		fmt.Fprint(out, "\nexit status: 0 all was measured, 1 exclusion was broken or a measurement failed, 2 usage\n")
+		fmt.Fprint(out, "\nexit status: 0 everything was measured, 1 exclusion was broken or a measurement failed, 2 usage\n")
 	}
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -92,7 +92,7 @@ func parseOptions(args []string, out io.Writer) (o options, err error) {
 	return o, nil
 }
 
-// choose resolves names and checks what can't be measured.
+// choose resolves the names and checks the values.
 func (o *options) choose(only, chosen string) (err error) {
 	if o.peers, err = o.engine.Choose(chosen); err != nil {
 		return fmt.Errorf("-peers: %w", err)

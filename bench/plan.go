@@ -12,9 +12,9 @@ import (
 	"github.com/lockgen/lockgen/bench/peers"
 )
 
-// plan runs every workload with every peer, as often as asked: first each peer
-// once, then each once more in the opposite order, so that noise which lasts hits
-// all alike.
+// plan runs every workload with every peer, b.runs times: first each peer once, then
+// each once more in the opposite order, and so on. So noise that lasts affects all peers
+// in the same way.
 func (b *bench) plan(ctx context.Context, progress io.Writer) (*report, error) {
 	r, err := b.newReport(ctx)
 	if err != nil {
@@ -60,7 +60,7 @@ func (b *bench) plan(ctx context.Context, progress io.Writer) (*report, error) {
 	return r, nil
 }
 
-// joined returns the peers that take part in w, and notes in r those that can't.
+// joined returns the peers that take part in w, and records in r those that can't.
 func (b *bench) joined(w *workload, r *report) []*peers.Peer {
 	var joined []*peers.Peer
 	for _, p := range b.peers {
@@ -78,7 +78,7 @@ func (b *bench) joined(w *workload, r *report) []*peers.Peer {
 	return joined
 }
 
-// line is what the progress says of one run.
+// line returns the progress line of one run.
 func (w *workload) line(m metrics) string {
 	var parts []string
 	for _, c := range w.summary {
@@ -87,7 +87,7 @@ func (w *workload) line(m metrics) string {
 	return strings.Join(parts, ", ")
 }
 
-// problem notes that a run failed, or worse.
+// problem records that a run failed or that exclusion was broken.
 func (r *report) problem(at string, err error) {
 	if _, ok := errors.AsType[violation](err); ok {
 		at = "EXCLUSION WAS BROKEN in " + at

@@ -14,13 +14,13 @@ import (
 // tick is the unit of times in /proc/PID/stat: 100 a second on every Linux.
 const tick = time.Second / 100
 
-// cpuOf returns the CPU time of a process.
+// cpuOf returns the CPU time of the process pid.
 func cpuOf(pid int) (time.Duration, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, err
 	}
-	// The name, in parentheses, may contain anything. Field 3 follows it.
+	// The process's name, in parentheses, may contain any character. Field 3 follows it.
 	rest := string(text[strings.LastIndexByte(string(text), ')')+1:])
 	fields := strings.Fields(rest)
 	if len(fields) < 13 {
@@ -31,8 +31,8 @@ func cpuOf(pid int) (time.Duration, error) {
 	return time.Duration(user+system) * tick, errors.Join(errUser, errSystem)
 }
 
-// listenerOf returns the process of this machine that listens on the port of addr,
-// or 0 if it can't be found: the server is elsewhere, or the system has no /proc.
+// listenerOf returns the ID of the process on this machine that listens on the port of addr.
+// It returns 0 if it finds none: the server is on another machine, or the system has no /proc.
 func listenerOf(addr string) int {
 	host, port, _ := net.SplitHostPort(addr)
 	number, err := strconv.Atoi(port)

@@ -17,7 +17,7 @@ import (
 	"github.com/lockgen/lockgen/bench/peers"
 )
 
-// report is the outcome, as -json writes it.
+// report is the result of the program, as -json writes it.
 type report struct {
 	Began    time.Time
 	Took     string
@@ -25,24 +25,24 @@ type report struct {
 	Go       string
 	Cores    int
 	Engine   string
-	Version  string // of the server, if it says so
+	Version  string // of the server, if the server tells it
 	Runs     int
 	Seconds  float64
 	Long     bool
 	TTL      string
-	RTT      string // a round trip takes longer by; empty: loopback
-	Measured string // by how much it really did, if the engine is Redis
+	RTT      string // what -rtt adds to a round trip; empty: loopback
+	Measured string // what was really added, if the engine is Redis
 	Peers    []peerNote
 	Parts    []*part
 	Targets  []verdict
-	Skipped  []string // workloads, and why
+	Skipped  []string // workloads that were not measured, with the reason
 	Problems []string
 }
 
-// peerNote says how a peer was configured.
+// peerNote is a peer's name and configuration.
 type peerNote struct{ Name, About string }
 
-// part is the outcome of one workload.
+// part is the result of one workload.
 type part struct {
 	Workload string
 	About    string
@@ -51,7 +51,7 @@ type part struct {
 	columns, summary []column
 }
 
-// row is the outcome of one peer in one workload.
+// row is the result of one peer in one workload.
 type row struct {
 	Peer   string
 	Runs   []metrics
@@ -60,10 +60,10 @@ type row struct {
 	rival bool
 }
 
-// shortLength is in seconds.
+// shortLength is the length in seconds below which a run is short: it cuts off long waits.
 const shortLength = 2
 
-// value is one number over all runs.
+// value summarizes the values of one column over all runs.
 type value struct{ Median, Min, Max float64 }
 
 func (b *bench) newReport(ctx context.Context) (*report, error) {
@@ -71,9 +71,9 @@ func (b *bench) newReport(ctx context.Context) (*report, error) {
 		Began: time.Now(), Engine: b.engine.Name, Go: runtime.Version(), Cores: runtime.NumCPU(),
 		Runs: b.runs, Seconds: b.length.Seconds(), Long: b.long, TTL: b.ttl.String(),
 	}
-	r.Commit, _ = output(ctx, ".", "git", "describe", "--always", "--dirty") // without git: ""
+	r.Commit, _ = output(ctx, ".", "git", "describe", "--always", "--dirty") // empty without git
 	if b.rtt > 0 {
-		r.RTT = strings.Replace(b.rtt.String(), "µ", "u", 1) // as the command line has it
+		r.RTT = strings.Replace(b.rtt.String(), "µ", "u", 1) // as on the command line
 	}
 	if b.server != nil {
 		info, err := b.server.Info(ctx, "server").Result()
@@ -96,7 +96,7 @@ func (b *bench) newReport(ctx context.Context) (*report, error) {
 	return r, nil
 }
 
-// roundTrip returns the median time that a Redis takes to answer.
+// roundTrip returns the median time of a round trip to the Redis at addr.
 func roundTrip(ctx context.Context, addr string) (time.Duration, error) {
 	client := redis.NewClient(&redis.Options{Addr: addr})
 	defer client.Close()
@@ -187,7 +187,7 @@ func list(text *strings.Builder, title string, all []string) {
 	}
 }
 
-// conditions says on what and how it was measured.
+// conditions describes what was measured, on which machine and how.
 func (r *report) conditions() string {
 	network := "loopback"
 	if r.RTT != "" {

@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// whole shows 1234567.8 as 1,234,568.
+// whole formats 1234567.8 as 1,234,568.
 func whole(v float64) string {
 	if v < 0 {
 		return "-" + whole(-v)
@@ -18,7 +18,7 @@ func whole(v float64) string {
 	return digits
 }
 
-// decimal shows what is small with two digits behind the point.
+// decimal formats small values with two digits after the point.
 func decimal(v float64) string {
 	if v >= 100 {
 		return whole(v)
@@ -26,7 +26,7 @@ func decimal(v float64) string {
 	return strconv.FormatFloat(v, 'f', 2, 64)
 }
 
-// duration shows nanoseconds in the unit that suits, with three digits.
+// duration formats nanoseconds with three digits in a suitable unit.
 func duration(ns float64) string {
 	units := []struct {
 		name string

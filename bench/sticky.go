@@ -8,10 +8,10 @@ import (
 	"github.com/lockgen/lockgen/bench/peers"
 )
 
-// keptFor is how long a process keeps a lock that it does not use, in what follows.
+// keptFor is how long a released lock stays with its process in these workloads.
 const keptFor = 2 * time.Second
 
-// sticky is one process that locks its own keys again and again.
+// sticky is a workload in which one process locks its own keys again and again.
 func sticky() *workload {
 	w := contention(wSticky, "64 goroutines on 64 keys, empty section; a released lock stays with the process for 2 s",
 		shape{processes: 1, goroutines: 64, keys: 64, sticky: keptFor}, uncontended, colRate, colCommands, colClient)
@@ -19,8 +19,8 @@ func sticky() *workload {
 	return w
 }
 
-// recall is two processes that lock one key in turn: how long does one of them wait for
-// the lock that the other keeps and does not use?
+// recall is a workload in which two processes lock one key in turn. It measures how long one
+// process waits for a lock that stays with the other.
 var recall = &workload{
 	name:      wRecall,
 	redisOnly: true,
@@ -44,13 +44,13 @@ func (b *bench) recalls(ctx context.Context, w *workload, p *peers.Peer) (m metr
 	visits := uint64(0)
 	for end := time.Now().Add(2 * b.length); visits < 2 || time.Now().Before(end); visits++ {
 		worker := s.crew.workers[visits%2]
-		sleep(ctx, aside)
+		sleep(ctx, reportDelay)
 		worker.tell(opLock, time.Now())
 		acquired, err := worker.hear(ctx, noteAcquired)
 		if err != nil {
 			return nil, err
 		}
-		if visits > 0 { // nobody kept it before
+		if visits > 0 { // at the first visit no process keeps the lock
 			waits.Add(time.Duration(acquired.Waited))
 		}
 	}

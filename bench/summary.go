@@ -9,9 +9,9 @@ import (
 	"github.com/lockgen/lockgen/bench/peers"
 )
 
-// summary writes one table of all workloads: a row for each of their most telling
-// columns, a column for each peer, medians alone. With an earlier build of ours the
-// last column is its ratio to this one.
+// summary writes one table of all workloads: a row for each of their most important
+// columns, a column for each peer, medians only. With an earlier build of lockgen the
+// last column is the ratio between the two builds.
 func (r *report) summary(text *strings.Builder) {
 	var names []string
 	before := ""
@@ -49,7 +49,7 @@ func (r *report) summary(text *strings.Builder) {
 	}
 }
 
-// writeInto replaces what file has between the markers of the engine and its network.
+// writeInto replaces the text of file between the markers of the engine and its network.
 func (r *report) writeInto(file string) error {
 	network := ""
 	if r.RTT != "" {

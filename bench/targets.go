@@ -14,32 +14,32 @@ type verdict struct {
 	Target   string
 	Measured string
 	Met      bool
-	NeedLong bool // measured too shortly to be judged: over processes, turns even out in a minute
+	NeedLong bool // the run was too short: between processes, shares even out only in a minute
 }
 
-// target is one thing that a workload must show for ours.
+// target is a limit for one value of ours in a workload.
 type target struct {
 	workload string
 	column   column
-	atLeast  bool    // else at most
-	limit    float64 // of the column, or times the peer's
-	peer     string  // to compare with; empty: none
-	network  string  // "", where all count, or one of those below
-	long     bool    // to be judged of a run of a minute alone
+	atLeast  bool    // the limit is a minimum, not a maximum
+	limit    float64 // for the column, or for its ratio to the peer's
+	peer     string  // the peer to compare with, if any
+	network  string  // "" for every network, or one of those below
+	long     bool    // can be judged only by a run of a minute
 }
 
-// best, as a peer, is the fastest library that is not ours, in whichever configuration.
+// best as the peer of a target means the fastest library except ours, in any configuration.
 const best = "the best peer"
 
-// Networks that a target is about.
+// Networks of a target.
 const (
 	onLoopback = "loopback"
-	overRTT    = "rtt" // of any length
+	overRTT    = "rtt" // with any delay
 )
 
 const atLeast, atMost = true, false
 
-// targets are those of the issues on the runtime at full strength and on speed.
+// targets lists the targets of the project's issues on the runtime and on speed.
 var targets = []target{
 	{wSolo, colCommands, atMost, 2, "", "", false},
 	{wSolo, colCycle50, atMost, 1.1, peers.Raw, "", false},
@@ -85,7 +85,7 @@ var targets = []target{
 	{wHoldsMany, colGoroutines, atMost, 20, "", "", false},
 }
 
-// judge compares the parts with the targets. What was not measured is left out.
+// judge compares the results with the targets. It leaves out targets that were not measured.
 func (r *report) judge() {
 	for _, t := range slices.Concat(targets, r.derived()) {
 		if t.network == onLoopback && r.RTT != "" || t.network == overRTT && r.RTT == "" {
@@ -103,11 +103,11 @@ func (r *report) judge() {
 	}
 }
 
-// derived are the targets that follow from how it was measured. Of 38,000 new locks a
-// second 100,000 keys may be left, and of more, more. Over a network a
+// derived returns the targets that depend on the results. 38,000 new locks a second
+// may leave 100,000 keys, other rates in proportion. Over a network a
 // hand-off between processes takes half a round trip for the release and half for
-// the notice. For many processes the server works no harder than for two. Inside one
-// process a million holds a second do, or 0.7 of the floor where the machine is slow.
+// the notice. For a hold of 64 processes the server may use 1.5 times the CPU of a hold of
+// two. Inside one process a million holds a second are enough, or 0.7 of the floor on a slow machine.
 func (r *report) derived() []target {
 	all := []target{{wWaiting, colCommands, atMost, 3 + 2*r.Seconds, "", "", false}}
 	rtt, _ := time.ParseDuration(r.RTT)
@@ -132,8 +132,8 @@ func (r *report) derived() []target {
 	return all
 }
 
-// slack is what rounding may add: a renewal or a stray allocation over a
-// million operations is none.
+// slack is the excess over a limit that is ignored: one renewal or one unrelated allocation
+// in a million operations.
 const slack = 0.005
 
 func (t *target) judge(pt *part) (v verdict, ok bool) {
@@ -164,7 +164,7 @@ func (t *target) judge(pt *part) (v verdict, ok bool) {
 	return v, true
 }
 
-// of returns the median of a peer's column.
+// of returns the median of the column of a peer.
 func (pt *part) of(peer, column string) (v float64, ok bool) {
 	row := pt.row(peer)
 	if row == nil {
@@ -174,7 +174,7 @@ func (pt *part) of(peer, column string) (v float64, ok bool) {
 	return value.Median, ok
 }
 
-// best returns the rival that made the most holds.
+// best returns the rival with the most holds.
 func (pt *part) best() (peer string) {
 	most := -1.0
 	for _, row := range pt.Rows {

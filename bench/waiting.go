@@ -7,11 +7,11 @@ import (
 	"github.com/lockgen/lockgen/bench/peers"
 )
 
-// waiters is how many goroutines of one process wait for the key.
+// waiters is the number of goroutines of one process that wait for the key.
 const waiters = 10
 
-// waiting counts what it costs the server that a process waits: the holder is
-// another process, which does nothing meanwhile.
+// waiting is a workload that counts the commands of a process that waits. The holder is
+// another process, which sends nothing meanwhile.
 var waiting = &workload{
 	name:      wWaiting,
 	redisOnly: true,
@@ -29,7 +29,7 @@ var waiting = &workload{
 	},
 }
 
-// titled returns c under another title.
+// titled returns c with another title.
 func (c column) titled(title string) column {
 	c.title = title
 	return c
@@ -69,7 +69,7 @@ func (b *bench) wait(ctx context.Context, w *workload, p *peers.Peer) (m metrics
 	return metrics{colCommands.name: sent.commands, "window_s": window.Seconds()}, nil
 }
 
-// waitInCrowd has all goroutines of the process lock the key once.
+// waitInCrowd locks the key once in each goroutine of the process.
 func (s *session) waitInCrowd(ctx context.Context) (any, error) {
 	if _, err := s.await(ctx, noteReady, opGo); err != nil {
 		return nil, err

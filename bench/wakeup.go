@@ -14,9 +14,9 @@ var (
 	colWake99 = column{"wake_p99_ns", "p99", duration}
 )
 
-// wakeup is two processes on one key: one holds it, the other waits; how long
-// does it take from the call of the release until the other is inside? Both
-// clocks are the system's, as the processes share a machine.
+// wakeup is a workload of two processes on one key: one holds it, the other waits. It
+// measures the time from the call of the release until the other is inside. Both
+// processes read the same clock, since they are on one machine.
 var wakeup = &workload{
 	name:    wWakeup,
 	about:   "from the call of a release to the acquire in another process",
@@ -33,14 +33,14 @@ var wakeup = &workload{
 	},
 }
 
-// settle is how long a waiter waits before the release: long enough for it to
-// have subscribed, and random, so that each phase of a poll is as likely.
+// settle returns how long a waiter waits before the release. The time is long enough for
+// the waiter to subscribe, and random, so that each phase of a poll is equally likely.
 func settle() time.Duration { return 20*time.Millisecond + rand.N(80*time.Millisecond) }
 
-// aside is how long the holder keeps quiet once it has released. It has a machine
-// of its own elsewhere; here what it tells would wake a third process, on the
-// cores that the other's wake-up needs.
-const aside = 5 * time.Millisecond
+// reportDelay is how long the holder waits after a release before it reports it. In production the
+// holder is on another machine; here its report would wake a third process on the
+// cores that the waiter's wake-up needs.
+const reportDelay = 5 * time.Millisecond
 
 func (b *bench) wakeups(ctx context.Context, w *workload, p *peers.Peer) (m metrics, err error) {
 	s, err := b.stage(ctx, p, w.name, 2, 1, job{TTL: b.ttl, Length: 2 * b.length})
@@ -83,7 +83,7 @@ func oneWakeup(ctx context.Context, holder, waiter *worker) (time.Duration, erro
 	return time.Duration(acquired.At - released.At), err
 }
 
-// holdAndRelease holds the key from each order to lock to the next to release.
+// holdAndRelease locks the key at each opLock and releases it at the next opRelease.
 func (s *session) holdAndRelease(ctx context.Context) (any, error) {
 	s.say(note{Op: noteReady})
 	slot, who := s.board.Slot(0), s.who(0)
@@ -105,13 +105,13 @@ func (s *session) holdAndRelease(ctx context.Context) (any, error) {
 		if err := lease.Unlock(ctx); err != nil {
 			return nil, err
 		}
-		sleep(ctx, aside)
+		sleep(ctx, reportDelay)
 		s.say(note{Op: noteReleased, At: at.UnixNano()})
 	}
 	return nil, nil
 }
 
-// waitAndTell locks on each order, and says when it was inside.
+// waitAndTell locks the key at each order and reports when it was inside.
 func (s *session) waitAndTell(ctx context.Context) (any, error) {
 	s.say(note{Op: noteReady})
 	slot, who := s.board.Slot(0), s.who(0)

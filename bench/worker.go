@@ -20,22 +20,22 @@ import (
 // workerArg as the first argument makes this program a worker.
 const workerArg = "worker-of-the-benchmark"
 
-// grace is how long after its length a measurement may still go on: waiters
-// that starve must get their turn before it ends.
+// grace is how long a measurement may continue after its length, so that
+// waiters that starve get the lock before it ends.
 const grace = time.Minute
 
-// session is a worker's side of one measurement.
+// session is the worker's side of one measurement.
 type session struct {
 	job
 	client peers.Client
 	board  *section.Board
 
-	orders <-chan order // closed when the harness wants no more, or died
+	orders <-chan order // closed when the harness wants nothing more or has died
 	mu     sync.Mutex   // guards out
 	out    *json.Encoder
 }
 
-// runWorker does the one job that it reads from in, and returns the exit code.
+// runWorker reads one job from in, does it, and returns the exit code.
 func runWorker(in io.Reader, out io.Writer) int {
 	signal.Ignore(syscall.SIGINT) // Ctrl-C is for the harness, which then closes stdin
 	s := &session{out: json.NewEncoder(out)}
@@ -57,7 +57,7 @@ func runWorker(in io.Reader, out io.Writer) int {
 		}
 		close(orders)
 		cancel()
-		time.Sleep(patience) // a library that does not hear of its context must not survive the harness
+		time.Sleep(exitTimeout) // a library that ignores its context must not outlive the harness
 		os.Exit(exitFailed)
 	}()
 	result, err := s.run(ctx)
@@ -65,7 +65,7 @@ func runWorker(in io.Reader, out io.Writer) int {
 		return s.fail(err)
 	}
 	s.say(result)
-	<-ctx.Done() // what closing the client costs is no part of any measurement
+	<-ctx.Done() // no measurement includes the cost of closing the client
 	return s.close()
 }
 
@@ -107,13 +107,13 @@ func (s *session) run(ctx context.Context) (n note, err error) {
 	return note{Op: noteResult, Result: text}, err
 }
 
-// settleFor is how long after the warm-up a measurement begins.
+// settleFor is the pause between the warm-up and the measurement.
 const settleFor = 50 * time.Millisecond
 
-// warmUp makes every connection that a measurement will need and teaches the
-// server all scripts.
+// warmUp opens every connection that a measurement will need and loads all
+// scripts into the server.
 func (s *session) warmUp(ctx context.Context) error {
-	defer time.Sleep(settleFor) // some libraries make connections in the background
+	defer time.Sleep(settleFor) // some libraries open connections in the background
 	return parallel(max(s.Goroutines, 1), func(g int) error {
 		key := fmt.Sprintf("%s.warm.%d.%d", s.Prefix, s.Process, g)
 		for range 3 {
@@ -129,7 +129,7 @@ func (s *session) warmUp(ctx context.Context) error {
 	})
 }
 
-// profile starts the CPU profile, if one is asked for.
+// profile starts the CPU profile, if the job asks for one.
 func (s *session) profile() (stop func(), err error) {
 	if s.Profile == "" {
 		return func() {}, nil
@@ -147,14 +147,14 @@ func (s *session) profile() (stop func(), err error) {
 	}, nil
 }
 
-// say tells the harness. If that died, stdin says so as well.
+// say sends the harness a note. If the harness has died, stdin is closed, so the error is ignored.
 func (s *session) say(n note) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_ = s.out.Encode(n)
 }
 
-// await says that the worker is ready for op and returns when it is to begin.
+// await sends the note ready, waits for the order op, and returns when the work is to begin.
 func (s *session) await(ctx context.Context, ready, op string) (begin time.Time, err error) {
 	s.say(note{Op: ready})
 	o, err := s.hear(op)
@@ -167,7 +167,7 @@ func (s *session) await(ctx context.Context, ready, op string) (begin time.Time,
 	return begin, ctx.Err()
 }
 
-// hear returns the next order, which must be one of ops.
+// hear returns the next order. It fails unless the order is one of ops.
 func (s *session) hear(ops ...string) (order, error) {
 	o, ok := <-s.orders
 	if !ok {
@@ -199,15 +199,15 @@ func (s *session) close() int {
 	return exitOK
 }
 
-// who is the number of goroutine g of this process in a section; it is never 0.
+// who returns the number of goroutine g of this process for a section. It is never 0.
 func (s *session) who(g int) uint64 { return uint64(s.Process)<<32 | uint64(g+1) }
 
 func (s *session) key(i int) string { return key(s.Prefix, i) }
 
-// key is the name of lock i of a measurement.
+// key returns the name of lock i of a measurement.
 func key(prefix string, i int) string { return fmt.Sprintf("%s.%d", prefix, i) }
 
-// parallel runs n calls of f at once and returns the first of their errors.
+// parallel runs n calls of f at once and returns the first error.
 func parallel(n int, f func(i int) error) error {
 	errs := make([]error, n)
 	var all sync.WaitGroup

@@ -7,32 +7,32 @@ import (
 	"github.com/lockgen/lockgen/bench/peers"
 )
 
-// workload is one row of the plan: what the harness does, what each worker
-// does, and the columns that come of it.
+// workload is one row of the plan: the harness's part, each worker's part,
+// and the columns of the result.
 type workload struct {
 	name      string
 	about     string
 	columns   []column
-	summary   []column   // of columns, for the short table
-	redisOnly bool       // it asks the server for what Redis alone tells, or is about no server
-	kind      peers.Kind // of the lock, if it is no mutex
-	// joins says which peers take part; nil means all that lock mutexes.
+	summary   []column   // the columns for the short table
+	redisOnly bool       // needs statistics that only Redis has, or uses no server
+	kind      peers.Kind // of the lock, if it is not a mutex
+	// joins reports whether a peer takes part; nil means all that lock mutexes.
 	joins func(p *peers.Peer) bool
-	// lacks says why it can't be measured here; nil means that it can.
+	// lacks returns why the workload can't be measured here; nil means that it can.
 	lacks func() error
-	// measure is the harness's side of one run: it returns a value per column.
+	// measure does the harness's part of one run. It returns a value for each column.
 	measure func(ctx context.Context, b *bench, w *workload, p *peers.Peer) (metrics, error)
-	// work is a worker's side; its result goes to the harness as JSON.
+	// work does a worker's part. Its result goes to the harness as JSON.
 	work func(ctx context.Context, s *session) (any, error)
 }
 
-// metrics are the values of one run, by their columns' names.
+// metrics holds the values of one run, by name of the column.
 type metrics map[string]float64
 
 // column is one value of a workload.
 type column struct {
-	name  string // in metrics, JSON and targets
-	title string // in the table
+	name  string // key in metrics, JSON and targets
+	title string // title in the table
 	show  func(v float64) string
 }
 
@@ -150,8 +150,8 @@ func workloads() []*workload {
 	}
 }
 
-// newKeys is about what a lock leaves at the server. Six times as long as others:
-// what expires after ten seconds must have had time for it.
+// newKeys measures what locks leave at the server. It takes six times as long as others,
+// so that keys that expire after ten seconds have expired.
 func newKeys() *workload {
 	w := contention(wNewKeys, "64 goroutines, each hold on a key that was never used before",
 		shape{processes: 1, goroutines: 64, keys: 64, times: 6, newKeys: true}, fresh, colRate, colKeys, colBytes)
@@ -159,8 +159,8 @@ func newKeys() *workload {
 	return w
 }
 
-// processes is hand-off between n processes. Those that poll with long pauses, or
-// every millisecond, take no part: with 64 processes they measure their timers.
+// processes measures the hand-off between n processes. Peers that poll with long pauses, or
+// every millisecond, take no part: with 64 processes the result would depend on their timers.
 func processes(name string, n int) *workload {
 	w := contention(name, whole(float64(n))+" processes of 1 goroutine on 1 key, empty section",
 		shape{processes: n, goroutines: 1, keys: 1}, between, colRate, colShares, colScripts, colServer)
@@ -168,7 +168,7 @@ func processes(name string, n int) *workload {
 	return w
 }
 
-// besideRedisson is so many processes of ours and n of Redisson's on one key.
+// besideRedisson is a contention between n processes of Redisson and as many of ours as ours says, on one key.
 func besideRedisson(name string, ours, n int) *workload {
 	w := contention(name, whole(float64(ours))+" processes of 1 goroutine beside "+whole(float64(n))+" of Redisson's, a section of 1 ms",
 		shape{processes: ours + n, goroutines: 1, keys: 1, section: millisecond, times: 4, redisson: n}, mixed, colOurs, colForeign)
@@ -176,7 +176,7 @@ func besideRedisson(name string, ours, n int) *workload {
 	return w
 }
 
-// kinds is a contention for a lock that is no mutex.
+// kinds is a contention for a lock that is not a mutex.
 func kinds(name, about string, of shape) *workload {
 	w := contention(name, about, of, sides, colRate, colWait99, colShares)
 	w.kind = of.kind

@@ -15,19 +15,19 @@ import (
 	"github.com/lockgen/lockgen/runtime/backends/zklock"
 )
 
-// apart is what happens where what is no mutex of the established client, and ours, are at one
-// key: the documentation says that they do not meet.
-type apart struct {
+// apart tests a lock of the established client that is not a mutex together with ours on
+// one key. The documentation says that the two do not exclude each other.
+type otherKinds struct {
 	locker *lock.Locker
 	theirs func(ctx context.Context, kind, name string) (in bool, err error)
 	leave  func(ctx context.Context) error
-	is     map[string]string // how errors name what they hold, by kind
-	beside bool              // they come in beside what we hold
+	is     map[string]string // how our errors name their lock, by kind
+	beside bool              // they get their lock although we hold ours
 }
 
 var kinds = map[string]*lock.Policy{"read": {Read: true, Try: true}, "write": {Write: true, Try: true}, "permit": {Permits: 2, Try: true}}
 
-func (a *apart) test(t *testing.T) {
+func (a *otherKinds) test(t *testing.T) {
 	for kind, is := range a.is {
 		t.Run(kind, func(t *testing.T) {
 			name := "apart:" + kind
@@ -39,7 +39,7 @@ func (a *apart) test(t *testing.T) {
 			for asked, p := range kinds {
 				_, held, err := a.locker.Acquire(t.Context(), p, key)
 				held.Release(nil)
-				require.ErrorIs(t, err, lock.ErrConflict, "%s beside their %s", asked, kind)
+				require.ErrorIs(t, err, lock.ErrConflict, "our %s while they hold their %s", asked, kind)
 				require.ErrorContains(t, err, is)
 			}
 			require.NoError(t, a.leave(t.Context()))
@@ -59,7 +59,7 @@ func (a *apart) test(t *testing.T) {
 				require.False(t, in)
 				t.Logf("they get: %v", err)
 			}
-			require.NoError(t, lock.Check(held.Context()), "it is left as it is")
+			require.NoError(t, lock.Check(held.Context()), "our hold is unchanged")
 			err = nil
 			held.Release(&err)
 			require.NoError(t, err)
@@ -67,7 +67,7 @@ func (a *apart) test(t *testing.T) {
 	}
 }
 
-// kinds is the side of a JVM.
+// kinds acquires a lock of the JVM's client.
 func (j *jvm) kinds(ctx context.Context, kind, name string) (bool, error) {
 	answer, err := j.ask(ctx, "hold "+kind+" "+name)
 	return answer == "locked", err
@@ -78,32 +78,32 @@ func (j *jvm) leave(ctx context.Context) error {
 	return err
 }
 
-// Redisson's RReadWriteLock and RPermitExpirableSemaphore do not meet ours: who comes second
-// gets an error.
+// TestRedissonApart checks that Redisson's RReadWriteLock and RPermitExpirableSemaphore do not work together with ours:
+// whichever comes second gets an error.
 func TestRedissonApart(t *testing.T) {
 	addr := testserver.Redis(t)
 	client := redis.NewClient(&redis.Options{Addr: addr})
 	defer client.Close()
 	java := startRedisson(t, addr)
 	const rw = "Redisson's read-write lock is at the key"
-	a := &apart{locker: newLocker(t, redislock.New(client)), theirs: java.kinds, leave: java.leave,
+	a := &otherKinds{locker: newLocker(t, redislock.New(client)), theirs: java.kinds, leave: java.leave,
 		is: map[string]string{"read": rw, "write": rw, "permit": "a number, as Redisson's semaphores keep their permits"}}
 	a.test(t)
 }
 
-// Curator's InterProcessReadWriteLock and InterProcessSemaphoreV2 do not meet ours: we get an
-// error beside them, and they come in beside us.
+// TestCuratorApart checks that Curator's InterProcessReadWriteLock and InterProcessSemaphoreV2 do not work together with
+// ours: we get an error while they hold theirs, and they get theirs while we hold ours.
 func TestCuratorApart(t *testing.T) {
 	addr := testserver.ZooKeeper(t)
 	java := startJVM(t, "CuratorPeer", "5000", addr)
 	const rw = "Curator's read-write lock is at the key"
-	a := &apart{locker: newLocker(t, zklock.New([]string{addr})), theirs: java.kinds, leave: java.leave, beside: true,
+	a := &otherKinds{locker: newLocker(t, zklock.New([]string{addr})), theirs: java.kinds, leave: java.leave, beside: true,
 		is: map[string]string{"read": rw, "write": rw, "permit": "Curator's semaphore is at the key"}}
 	a.test(t)
 }
 
-// Consul's api.Semaphore does not meet ours: it keeps its contenders below the key, and what is
-// at its own key is a conflict.
+// TestConsulApart checks that Consul's api.Semaphore does not work together with ours: it keeps its contenders below the
+// key, and its own key is a conflict for ours.
 func TestConsulApart(t *testing.T) {
 	addr := testserver.Consul(t)
 	client := newConsul(t, addr)
@@ -114,7 +114,7 @@ func TestConsulApart(t *testing.T) {
 	require.NoError(t, err)
 	for _, p := range kinds {
 		_, held, err := locker.Acquire(t.Context(), p, "apart")
-		require.NoError(t, err, "below the key is nothing of ours")
+		require.NoError(t, err, "ours ignores entries below the key")
 		held.Release(&err)
 		require.NoError(t, err)
 		_, held, err = locker.Acquire(t.Context(), p, "apart/"+api.DefaultSemaphoreKey)
@@ -124,7 +124,7 @@ func TestConsulApart(t *testing.T) {
 	}
 	_, held, err := locker.Acquire(t.Context(), &lock.Policy{Permits: 2}, "ours/"+api.DefaultSemaphoreKey)
 	require.NoError(t, err)
-	second, err := client.SemaphoreOpts(&api.SemaphoreOptions{Prefix: "ours", Limit: 2, SessionTTL: "60s", SemaphoreTryOnce: true, SemaphoreWaitTime: settles})
+	second, err := client.SemaphoreOpts(&api.SemaphoreOptions{Prefix: "ours", Limit: 2, SessionTTL: "60s", SemaphoreTryOnce: true, SemaphoreWaitTime: waitDelay})
 	require.NoError(t, err)
 	lost, err := second.Acquire(nil)
 	require.ErrorIs(t, err, api.ErrSemaphoreConflict)

@@ -22,16 +22,16 @@ import (
 
 const (
 	fairProcesses  = 8
-	fairGoroutines = 8 // of a process
+	fairGoroutines = 8 // of each process
 	clocksApart    = time.Minute
-	shiftEnv       = "LOCKGEN_CLOCK_SHIFT" // in ns, of what shiftedTime builds
+	shiftEnv       = "LOCKGEN_CLOCK_SHIFT" // shift in ns of the clock of a program built with shiftedTime
 
-	// What clocks takes for a number: to hold the lock, and to leave it.
+	// Special numbers for the command clocks: hold the lock, and release it.
 	holds, leaves = -1, -2
 )
 
-// Over eight processes, whose clocks are a minute apart, the order of grants is the order of
-// arrival.
+// TestFairClocks checks that the order of grants is the order of arrival, with eight processes
+// whose clocks are a minute apart.
 func TestFairClocks(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "clocks")
 	out, err := exec.CommandContext(t.Context(), "go", "build", "-overlay", shiftedTime(t), "-o", program, "./clocks").CombinedOutput()
@@ -46,7 +46,7 @@ func TestFairClocks(t *testing.T) {
 		t.Run(engine, func(t *testing.T) {
 			var all []*fairProcess
 			for i := range fairProcesses {
-				// The first to come has the latest clock.
+				// The process that comes first has the latest clock.
 				all = append(all, startFair(t, program, engine, addr, time.Duration(fairProcesses/2-i)*clocksApart))
 			}
 			key := fmt.Sprintf("clocks:%d", os.Getpid())
@@ -65,8 +65,8 @@ func TestFairClocks(t *testing.T) {
 	}
 }
 
-// grants has one call after the other arrive, while the first holds the lock, and returns in
-// which order they were inside.
+// grants makes the calls one after the other while the first process holds the lock. It returns
+// the order in which the calls got the lock.
 func grants(t *testing.T, all []*fairProcess, key string) (order []int) {
 	type entry struct {
 		n  int
@@ -95,7 +95,7 @@ func grants(t *testing.T, all []*fairProcess, key string) (order []int) {
 	return order
 }
 
-// fairProcess is a process of clocks.
+// fairProcess is a running command clocks.
 type fairProcess struct {
 	shift time.Duration
 	in    io.Writer
@@ -135,29 +135,29 @@ func (p *fairProcess) next(t *testing.T) []string {
 		require.True(t, ok, "the process has ended")
 		return strings.Fields(line)
 	case <-ctx.Done():
-		require.Fail(t, "the process says nothing")
+		require.Fail(t, "the process prints nothing")
 		return nil
 	}
 }
 
-// arrive has p take the lock of key as the nth, and returns what it says.
+// arrive has p acquire the lock on key as call n, and returns the words of p's answer.
 func (p *fairProcess) arrive(t *testing.T, key string, n int) []string {
 	_, err := fmt.Fprintln(p.in, key, n)
 	require.NoError(t, err)
 	return p.next(t)
 }
 
-// time returns when p said that it was at, by its clock, which is as wrong as it ought to be.
+// time converts at, a time by the shifted clock of p. It also checks that the clock is shifted as intended.
 func (p *fairProcess) time(t *testing.T, at string) time.Time {
 	ns, err := strconv.ParseInt(at, 10, 64)
 	require.NoError(t, err)
 	by := time.Unix(0, ns).Add(-p.shift)
-	require.WithinDuration(t, time.Now(), by, clocksApart/2, "the clock of a process is not as wrong as it ought to be")
+	require.WithinDuration(t, time.Now(), by, clocksApart/2, "the clock of a process is not shifted as intended")
 	return by
 }
 
-// shiftedTime returns an overlay of the standard library in which the wall clock is wrong by
-// what the environment says.
+// shiftedTime returns an overlay of the standard library in which the wall clock is shifted by
+// the value of the environment variable shiftEnv.
 func shiftedTime(t *testing.T) (overlay string) {
 	out, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
 	require.NoError(t, err)
@@ -165,7 +165,7 @@ func shiftedTime(t *testing.T) (overlay string) {
 	text, err := os.ReadFile(original)
 	require.NoError(t, err)
 	const now = "func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n"
-	require.Equal(t, 1, strings.Count(string(text), now), "time.Now is another than in Go 1.26")
+	require.Equal(t, 1, strings.Count(string(text), now), "the source of time.Now is not that of Go 1.26")
 	changed := strings.Replace(string(text), now, now+"\tsec += clockShift / 1e9\n", 1) + `
 // In whole seconds.
 var clockShift = func() (n int64) {

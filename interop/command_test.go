@@ -17,17 +17,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// patience bounds the wait for an answer. A java that starts beside others may take
-// its time.
-const patience = 2 * time.Minute
+// answerTimeout is the limit for an answer. It is long because several JVMs may start
+// at once.
+const answerTimeout = 2 * time.Minute
 
 var errEnded = errors.New("the program has ended")
 
-// command is a program that talks in lines, no longer than a test runs.
+// command is a program that reads and prints lines. It ends with its test.
 type command struct {
 	cmd    *exec.Cmd
 	in     io.WriteCloser
-	lines  chan string // closed at the end of its output
+	lines  chan string // of its output; closed at the end
 	stderr bytes.Buffer
 	ended  chan struct{}
 }
@@ -58,11 +58,11 @@ func startCommand(t *testing.T, env []string, argv ...string) (*command, error) 
 			case <-over:
 			}
 		}
-		_ = c.cmd.Wait() // its state tells
+		_ = c.cmd.Wait() // ProcessState has the result
 	}()
 	t.Cleanup(func() {
 		close(over)
-		_ = in.Close() // which ends all that are no commands of one lock
+		_ = in.Close() // ends the programs that read orders
 		late := time.AfterFunc(10*time.Second, func() { _ = c.cmd.Process.Kill() })
 		<-c.ended
 		if !late.Stop() || t.Failed() {
@@ -74,7 +74,7 @@ func startCommand(t *testing.T, env []string, argv ...string) (*command, error) 
 
 // next returns the program's next line.
 func (c *command) next(ctx context.Context) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	select {
 	case line, ok := <-c.lines:
@@ -87,12 +87,12 @@ func (c *command) next(ctx context.Context) (string, error) {
 	}
 }
 
-// say tells the program a line. That it has gone is seen at its answer.
+// say sends the program a line. If the program has ended, the call of next fails.
 func (c *command) say(line string) { _, _ = io.WriteString(c.in, line+"\n") }
 
 func (c *command) interrupt() { _ = c.cmd.Process.Signal(syscall.SIGTERM) }
 
-// wait returns when the program has ended, which is an error if it says so.
+// wait waits for the end of the program. It returns an error if the exit status is not 0.
 func (c *command) wait(ctx context.Context) error {
 	for {
 		if _, err := c.next(ctx); err == errEnded {
@@ -114,11 +114,11 @@ type dialog struct{ *command }
 func startDialog(t *testing.T, argv ...string) *dialog {
 	t.Helper()
 	c, err := startCommand(t, nil, argv...)
-	require.NoError(t, err, "make interop says what is missing")
+	require.NoError(t, err, "run make interop, which reports what is missing")
 	return &dialog{c}
 }
 
-// ask says a line and returns the answer.
+// ask sends a line and returns the answer.
 func (d *dialog) ask(ctx context.Context, line string) (string, error) {
 	d.say(line)
 	answer, err := d.next(ctx)

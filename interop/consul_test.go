@@ -17,17 +17,17 @@ import (
 	"github.com/lockgen/lockgen/runtime/backends/consullock"
 )
 
-// settles is how long a client of Consul is given until it waits: the agent does not
-// say who does.
-const settles = 20 * time.Millisecond
+// waitDelay is how long after its call a client of Consul is taken to wait, since the agent
+// does not list its waiters.
+const waitDelay = 20 * time.Millisecond
 
-// encodedSpace is what Consul's /v1/kv, by which these clients lock, does not take in
-// a key; ours locks by /v1/txn, which does.
+// encodedSpace is a character that is not allowed in a key at Consul's /v1/kv, which these
+// clients use. It is allowed at /v1/txn, which ours uses.
 const encodedSpace = " "
 
-// newConsul returns a client whose connections end with the test, after which it dials no
-// more. An api.Lock goes on to watch its key for a moment: its connection may not be idle by
-// then, and when that is closed package http tries again.
+// newConsul returns a client whose connections end with the test. After the test it opens no new
+// ones: an api.Lock watches its key for a moment after the release, so its connection may still be
+// in use, and package http retries when that connection is closed.
 func newConsul(t *testing.T, addr string) *api.Client {
 	config := api.DefaultConfig()
 	config.Address = addr
@@ -92,11 +92,11 @@ func (c *consulAPI) lock(ctx context.Context, name string) error {
 }
 
 func (c *consulAPI) try(ctx context.Context, name string) (bool, error) {
-	return c.take(ctx, &api.LockOptions{LockTryOnce: true, LockWaitTime: settles}, name)
+	return c.take(ctx, &api.LockOptions{LockTryOnce: true, LockWaitTime: waitDelay}, name)
 }
 
 func (c *consulAPI) take(ctx context.Context, options *api.LockOptions, name string) (in bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	if options.Key, err = SectionRunKey(name); err != nil {
 		return false, err
@@ -119,7 +119,7 @@ func (c *consulAPI) unlock(context.Context) error {
 }
 
 func (c *consulAPI) waits(context.Context, string) (bool, error) {
-	return c.wait.lasted(settles), nil
+	return c.wait.lasted(waitDelay), nil
 }
 
 func TestConsulLock(t *testing.T) {
@@ -134,7 +134,7 @@ func TestConsulLock(t *testing.T) {
 	p.test(t)
 }
 
-// findConsul looks in PATH and where scripts/build-consul puts it.
+// findConsul returns the path of consul, from PATH or from where scripts/build-consul puts it.
 func findConsul(t *testing.T) string {
 	cache := os.Getenv("XDG_CACHE_HOME")
 	if cache == "" {
@@ -148,13 +148,13 @@ func findConsul(t *testing.T) string {
 	return "consul"
 }
 
-// consul is a process for each lock, which runs a shell while it holds the lock.
+// consul locks by the command `consul lock`: one process for each lock, which runs a shell while it holds the lock.
 type consul struct {
 	t      *testing.T
 	addr   string
 	binary string
 	held   *command
-	wait   wait // from when it says that it asks for the lock
+	wait   wait // begins when the process prints that it asks for the lock
 }
 
 const locked = "LOCKED"
@@ -169,7 +169,7 @@ func (c *consul) start(name string, options ...string) (err error) {
 	return err
 }
 
-// enter reads what the process says until it holds the lock or ends.
+// enter reads the process's output until it holds the lock or ends.
 func (c *consul) enter(ctx context.Context) error {
 	for {
 		line, err := c.held.next(ctx)
@@ -197,7 +197,7 @@ func (c *consul) try(ctx context.Context, name string) (bool, error) {
 	}
 	if err := c.enter(ctx); err == errEnded {
 		c.wait.end()
-		_ = c.held.wait(ctx) // it calls this a failure
+		_ = c.held.wait(ctx) // its exit status is not 0
 		return false, nil
 	} else if err != nil {
 		return false, err
@@ -212,5 +212,5 @@ func (c *consul) unlock(ctx context.Context) error {
 }
 
 func (c *consul) waits(context.Context, string) (bool, error) {
-	return c.wait.lasted(settles), nil
+	return c.wait.lasted(waitDelay), nil
 }

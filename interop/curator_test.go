@@ -37,8 +37,8 @@ func TestCurator(t *testing.T) {
 	t.Run("renew", func(t *testing.T) { p.outlast(t, p.theirs, p.ours, 6*time.Second) })
 }
 
-// node is the name of the key's directory, for the values of these tests: escapes
-// that zklock would write itself are written so that they are not taken for its own.
+// node returns the name of the key's directory for the values of these tests. zklock escapes
+// the % of sequences that look like its own escapes.
 func node(key string) string {
 	return strings.NewReplacer("%2F", "%252F", "%25", "%2525", "%C3%A9", "%25C3%25A9").Replace(key)
 }

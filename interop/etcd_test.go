@@ -22,17 +22,17 @@ func newEtcd(t *testing.T, addr string) *clientv3.Client {
 	return client
 }
 
-// synced is how long etcd may take until it tells a watch of an event at once: the
-// others' begin at a revision that has been, and such are served ten times a second.
-const synced = 110 * time.Millisecond
+// syncDelay is how long etcd may take until it sends events to a new watch at once. The watches
+// of the established clients begin at a past revision, and etcd serves such watches ten times a second.
+const syncDelay = 110 * time.Millisecond
 
-// line is who stands for a lock in etcd, as the server sees it.
+// line is the queue of a lock in etcd, as the server sees it.
 type line struct {
 	client *clientv3.Client
 	wait   wait
 }
 
-// contended says whether the lock has a holder and someone behind.
+// contended reports whether the lock has a holder and at least one waiter.
 func (l *line) contended(ctx context.Context, name string) (bool, error) {
 	key, err := SectionRunKey(name)
 	if err != nil {
@@ -50,7 +50,7 @@ func (l *line) waits(ctx context.Context, name string) (bool, error) {
 	if in {
 		l.wait.begin()
 	}
-	return in && l.wait.lasted(synced), err
+	return in && l.wait.lasted(syncDelay), err
 }
 
 func TestEtcdMutex(t *testing.T) {
@@ -79,7 +79,7 @@ func (m *etcdMutex) on(name string) (*concurrency.Mutex, error) {
 }
 
 func (m *etcdMutex) lock(ctx context.Context, name string) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	if m.mutex, err = m.on(name); err != nil {
 		return err
@@ -117,8 +117,8 @@ func TestEtcdctl(t *testing.T) {
 	p.test(t)
 }
 
-// etcdctl is a process for each lock, which says the name of its own key when it
-// holds the lock and gives it up on a signal.
+// etcdctl locks by the command `etcdctl lock`: one process for each lock, which prints the name of its
+// key when it holds the lock and releases the lock on a signal.
 type etcdctl struct {
 	line
 	t    *testing.T
@@ -142,7 +142,7 @@ func (e *etcdctl) lock(ctx context.Context, name string) (err error) {
 	return err
 }
 
-// try gives etcdctl, which has no such option, until it is in line.
+// try runs etcdctl, which has no option to try, until it is in the queue and then ends it.
 func (e *etcdctl) try(ctx context.Context, name string) (_ bool, err error) {
 	if e.held, err = e.start(name); err != nil {
 		return false, err
@@ -170,7 +170,7 @@ func (e *etcdctl) try(ctx context.Context, name string) (_ bool, err error) {
 	}
 	e.held.interrupt()
 	<-held
-	<-e.held.ended // it says that it was interrupted
+	<-e.held.ended // its exit status reports the interrupt
 	return false, nil
 }
 

@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(tabled{m}) }
 
-// tabled prints the figures when the tests have run.
+// tabled prints the figures after the tests.
 type tabled struct{ m *testing.M }
 
 func (r tabled) Run() int {
@@ -25,7 +25,7 @@ func (r tabled) Run() int {
 
 var figures table
 
-// table is what was measured, for a person to read.
+// table collects the measured values for a person to read.
 type table struct{ rows []string }
 
 func (f *table) add(peer, kind string, sections int, us, them time.Duration) {

@@ -12,13 +12,13 @@ import (
 // built is where scripts/build-interop puts the Java programs.
 const built = "../.cache/interop"
 
-// jvm is a Java program of java/; it encodes the value by itself.
+// jvm is a Java program of java/. It encodes the key itself.
 type jvm struct {
 	*dialog
 	waiting func(ctx context.Context, name string) (bool, error)
 }
 
-// startJVM starts the class of package lockgen.interop.
+// startJVM starts a class of the Java package lockgen.interop.
 func startJVM(t *testing.T, class string, args ...string) *jvm {
 	t.Helper()
 	classes := filepath.Join(built, "classes")

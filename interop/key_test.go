@@ -10,12 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The Java programs encode by what the README gives, letter for letter.
+// TestJavaEncoderIsTheREADMEs checks that the encoder of the Java programs is exactly that of the README.
 func TestJavaEncoderIsTheREADMEs(t *testing.T) {
 	readme, err := os.ReadFile("../README.md")
 	require.NoError(t, err)
 	encoder := regexp.MustCompile("(?s)```java\n(.*?)```").FindSubmatch(readme)
-	require.NotNil(t, encoder, "the README gives no encoder")
+	require.NotNil(t, encoder, "the README has no encoder")
 	program, err := os.ReadFile(filepath.Join("java", "src", "main", "java", "lockgen", "interop", "Key.java"))
 	require.NoError(t, err)
 	require.Contains(t, flat(string(program)), flat(string(encoder[1])))
@@ -23,7 +23,7 @@ func TestJavaEncoderIsTheREADMEs(t *testing.T) {
 
 func flat(code string) string { return strings.Join(strings.Fields(code), " ") }
 
-// encodes sees that Java makes of every string what the generated key function does.
+// encodes checks that the Java program encodes every string as the generated key function does.
 func encodes(t *testing.T, java *jvm) {
 	var ascii strings.Builder
 	for c := ' '; c < 0x7f; c++ {

@@ -13,28 +13,27 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// client is one of the two that share a key. It has one lock at a time, and its
-// methods are called one after another, but for waits. They give up by themselves
-// where an answer does not come.
+// client is one of the two that share a key. It has one lock at a time. Its methods
+// are called one after another, except waits, and return an error if no answer comes.
 type client interface {
-	// lock returns when it holds the lock of name, until unlock or ctx ends.
+	// lock acquires the lock of name and holds it until unlock or until ctx ends.
 	lock(ctx context.Context, name string) error
-	// try takes the lock of name if it is free, at once.
+	// try acquires the lock of name if it is free. It does not wait.
 	try(ctx context.Context, name string) (bool, error)
-	// unlock returns when the engine has been told.
+	// unlock releases the lock. It returns when the engine has executed the release.
 	unlock(ctx context.Context) error
-	// waits says whether a call of lock waits where a release wakes it, as far as
-	// can be seen from outside.
+	// waits reports whether a call of lock waits and will be woken by a release, as far
+	// as that can be observed.
 	waits(ctx context.Context, name string) (bool, error)
 }
 
-// section is what lockgen generates for Section and for Folder.
+// section is the interface of the code that lockgen generates for Section and for Folder.
 type section interface {
 	Run(ctx context.Context, name string, body func(context.Context) error) error
 	Try(ctx context.Context, name string, body func(context.Context) error) error
 }
 
-// lockgen is our side: a generated wrapper, in one goroutine.
+// lockgen is our side: a generated wrapper, called in one goroutine.
 type lockgen struct {
 	section section
 	backend *watched
@@ -42,13 +41,13 @@ type lockgen struct {
 	left    chan error
 }
 
-// newLockgen returns our side on an engine; it closes the backend at the end.
+// newLockgen returns our side on an engine. It closes the backend when the test ends.
 func newLockgen(t *testing.T, b backend) *lockgen {
 	w := &watched{backend: b}
 	return &lockgen{section: NewSectionWithLock(&Section{}, newLocker(t, w)), backend: w}
 }
 
-// newFolder is newLockgen for `consul lock`.
+// newFolder is like newLockgen, with the key of `consul lock`.
 func newFolder(t *testing.T, b backend) *lockgen {
 	w := &watched{backend: b}
 	return &lockgen{section: NewFolderWithLock(&Folder{}, newLocker(t, w)), backend: w}
@@ -77,7 +76,7 @@ func (l *lockgen) try(ctx context.Context, name string) (bool, error) {
 
 type call func(ctx context.Context, name string, body func(context.Context) error) error
 
-// enter calls the method in a goroutine of its own, and leaves it inside.
+// enter calls the method in a new goroutine, which stays inside until unlock.
 func (l *lockgen) enter(ctx context.Context, name string, method call) (in bool, err error) {
 	entered, leave, left := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	l.leave, l.left = leave, left
@@ -104,7 +103,7 @@ func (l *lockgen) enter(ctx context.Context, name string, method call) (in bool,
 func (l *lockgen) unlock(context.Context) error {
 	close(l.leave)
 	err := <-l.left
-	l.backend.refused.Store(false) // the next wait shall not be taken for this one's
+	l.backend.refused.Store(false) // so that waits does not report this call's wait for the next call
 	return err
 }
 
@@ -112,7 +111,7 @@ func (l *lockgen) waits(context.Context, string) (bool, error) {
 	return l.backend.refused.Load(), nil
 }
 
-// backend is what every engine's backend is; a Locker asks for no more.
+// backend is the interfaces that every engine's backend has and that the Locker needs here.
 type backend interface {
 	driver.Backend
 	driver.BatchRenewer
@@ -120,12 +119,12 @@ type backend interface {
 	driver.Shared
 }
 
-// watched is a backend of which the test sees when it waits.
+// watched is a backend that records when a call waits.
 type watched struct {
 	backend
 	subscriptions atomic.Int64
-	notified      atomic.Bool // the last refusal's subscription misses nothing
-	refused       atomic.Bool // and there is a subscription: now a release wakes it
+	notified      atomic.Bool // HeldError.Notified of the last refusal
+	refused       atomic.Bool // a call was refused and has a subscription: a release wakes it
 }
 
 func (w *watched) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
@@ -162,10 +161,10 @@ func (s *subscription) Close() {
 	s.Subscription.Close()
 }
 
-// await returns when what is true, and fails the test if it takes long.
+// await waits until what returns true. It fails the test after answerTimeout.
 func await(t *testing.T, why string, what func() (bool, error)) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), answerTimeout)
 	defer cancel()
 	for {
 		ok, err := what()
@@ -176,13 +175,13 @@ func await(t *testing.T, why string, what func() (bool, error)) {
 		select {
 		case <-time.After(time.Millisecond):
 		case <-ctx.Done():
-			require.Fail(t, "it takes too long", why)
+			require.Fail(t, "timeout", why)
 		}
 	}
 }
 
-// wait is when a client began to wait, since its last release, for a test that is to
-// give it time.
+// wait records when a client began to wait after its last release, for tests that must
+// give the client time to wait.
 type wait struct{ since atomic.Int64 }
 
 func (w *wait) begin() { w.since.CompareAndSwap(0, time.Now().UnixMicro()) }

@@ -16,21 +16,21 @@ import (
 	"github.com/lockgen/lockgen/internal/lagmeter"
 )
 
-// wakeLimit bounds the median of the times from a release to the entry of the
+// wakeLimit is the limit for the median time from a release to the entry of the
 // other side.
 const wakeLimit = 100 * time.Millisecond
 
 // pair is the established client of an engine and lockgen.
 type pair struct {
-	peer     string // as the table at the end names it
+	peer     string // its name in the table at the end
 	theirs   client
 	ours     client
-	sections int    // a process for each takes long
-	refused  string // what of the encoded value the engine's interface does not take
+	sections int    // fewer if each section needs a new process, which takes long
+	refused  string // the part of the encoded value that the engine's interface does not allow
 }
 
-// test runs what holds for every pair, with a plain value and with one of which the
-// key encodes much.
+// test runs the checks of every pair, with a plain value and with one that needs much
+// encoding in the key.
 func (p *pair) test(t *testing.T) {
 	run := strconv.Itoa(os.Getpid()) // servers may be shared with another run
 	names := map[string]string{
@@ -43,7 +43,7 @@ func (p *pair) test(t *testing.T) {
 			sections = min(sections, most)
 		}
 		if kind == "encoded" {
-			sections = max(p.sections/10, 20) // whose median says something
+			sections = max(p.sections/10, 20) // enough for a median
 		}
 		t.Run(kind, func(t *testing.T) {
 			t.Run("exclude", func(t *testing.T) { p.exclude(t, names[kind]) })
@@ -53,37 +53,37 @@ func (p *pair) test(t *testing.T) {
 	}
 }
 
-// outlast has one hold the lock for longer than its lease, while the other tries.
+// outlast checks that holder keeps the lock for longer than its lease, while other tries to get it.
 func (p *pair) outlast(t *testing.T, holder, other client, long time.Duration) {
 	const name = "outlast"
 	require.NoError(t, holder.lock(t.Context(), name))
 	for end := time.Now().Add(long); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		in, err := other.try(t.Context(), name)
 		require.NoError(t, err)
-		require.False(t, in, "in beside a holder that renews its lease")
+		require.False(t, in, "%T got the lock while %T renews its lease", other, holder)
 	}
 	require.NoError(t, holder.unlock(t.Context()))
 }
 
-// exclude sees that neither takes what the other holds, and that it is free after.
+// exclude checks that neither client gets a lock that the other holds, and that each gets it after the release.
 func (p *pair) exclude(t *testing.T, name string) {
 	for _, order := range [][2]client{{p.theirs, p.ours}, {p.ours, p.theirs}, {p.theirs, p.ours}} {
 		holder, other := order[0], order[1]
 		require.NoError(t, holder.lock(t.Context(), name))
 		in, err := other.try(t.Context(), name)
 		require.NoError(t, err)
-		require.False(t, in, "%T is in beside %T", other, holder)
+		require.False(t, in, "%T got the lock that %T holds", other, holder)
 		require.NoError(t, holder.unlock(t.Context()))
 
 		in, err = other.try(t.Context(), name)
 		require.NoError(t, err)
-		require.True(t, in, "%T does not get what %T has released", other, holder)
+		require.True(t, in, "%T does not get the lock that %T has released", other, holder)
 		require.NoError(t, other.unlock(t.Context()))
 	}
 }
 
-// counter is a number in a file. Who is inside the lock reads it at the beginning
-// and writes it at the end, so that two inside at once lose a count.
+// counter is a number in a file. A holder reads it at the beginning of its section and
+// writes it at the end, so if two are inside at once, a count is lost.
 type counter string
 
 func newCounter(t *testing.T) counter {
@@ -102,7 +102,7 @@ func (c counter) read() (int, error) {
 
 func (c counter) write(n int) error { return os.WriteFile(string(c), []byte(strconv.Itoa(n)), 0o600) }
 
-// visit is one side's way through the section.
+// visit is one pass of a client through the section.
 type visit struct {
 	client  client
 	entered chan struct{} // closed when the next three are set
@@ -141,14 +141,14 @@ func (v *visit) end(t *testing.T, number counter) (released time.Time) {
 	return released
 }
 
-// alternate has the two go in by turns: one is inside until the other waits, and
-// its release is what lets the other in.
+// alternate has the two clients enter in turn: one stays inside until the other waits, and
+// then releases the lock.
 func (p *pair) alternate(t *testing.T, kind, name string, sections int) {
 	number := newCounter(t)
 	meter := lagmeter.Start()
 	defer meter.Stop()
 	wakes := map[client][]time.Duration{}
-	blamed := map[client][]time.Duration{} // the same without what the machine was late by
+	blamed := map[client][]time.Duration{} // wakes minus the lateness of the machine
 	sides := [2]client{p.theirs, p.ours}
 	current := p.begin(t, sides[0], name, number)
 	for i := 1; i <= sections; i++ {
@@ -161,7 +161,7 @@ func (p *pair) alternate(t *testing.T, kind, name string, sections int) {
 		next := p.begin(t, sides[i%2], name, number)
 		await(t, fmt.Sprintf("%T waits", next.client), func() (bool, error) {
 			if next.inside() {
-				return false, fmt.Errorf("it is inside beside %T: %v", current.client, next.err)
+				return false, fmt.Errorf("it is inside together with %T: %v", current.client, next.err)
 			}
 			return next.client.waits(t.Context(), name)
 		})
@@ -178,11 +178,11 @@ func (p *pair) alternate(t *testing.T, kind, name string, sections int) {
 
 	figures.add(p.peer, kind, sections, median(wakes[p.ours]), median(wakes[p.theirs]))
 	us, them := median(blamed[p.ours]), median(blamed[p.theirs])
-	require.Less(t, us, wakeLimit, "from their release to our entry, the median of %d", len(wakes[p.ours]))
-	require.Less(t, them, wakeLimit, "from our release to their entry, the median of %d", len(wakes[p.theirs]))
+	require.Less(t, us, wakeLimit, "median time from their release to our entry, of %d", len(wakes[p.ours]))
+	require.Less(t, them, wakeLimit, "median time from our release to their entry, of %d", len(wakes[p.theirs]))
 }
 
-// compete has the two go in as they please, so often each.
+// compete has the two clients enter each times each, without an order.
 func (p *pair) compete(t *testing.T, name string, each int) {
 	number := newCounter(t)
 	var inside atomic.Int64
@@ -191,7 +191,7 @@ func (p *pair) compete(t *testing.T, name string, each int) {
 			return err
 		}
 		if n := inside.Add(1); n != 1 {
-			return fmt.Errorf("%d are inside", n)
+			return fmt.Errorf("%d holders are inside", n)
 		}
 		n, err := number.read()
 		if err != nil {

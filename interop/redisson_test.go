@@ -29,7 +29,7 @@ func TestRedisson(t *testing.T) {
 	t.Run("encode", func(t *testing.T) { encodes(t, java) })
 }
 
-// In a Cluster Redisson listens on sharded channels.
+// TestRedissonCluster tests Redisson in a Cluster, where it subscribes to sharded channels.
 func TestRedissonCluster(t *testing.T) {
 	addrs := testserver.StartCluster(t).Addrs()
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
@@ -43,7 +43,7 @@ func TestRedissonCluster(t *testing.T) {
 	p.test(t)
 }
 
-// watchdog is the lease that Redisson renews.
+// watchdog is the lease of Redisson's locks, which Redisson renews.
 const watchdog = 5 * time.Second
 
 // startRedisson starts Redisson on a server or on the nodes of a Cluster.
@@ -60,8 +60,8 @@ func startRedisson(t *testing.T, addrs ...string) *jvm {
 	return j
 }
 
-// listens says whether a connection of the client so named has a subscription.
-// Redisson's have one while it waits.
+// listens reports whether a connection of the client with this name has a subscription.
+// Redisson has one while it waits.
 func listens(ctx context.Context, addr, name string) (bool, error) {
 	list, err := testserver.Command(ctx, addr, "CLIENT", "LIST")
 	if err != nil {

@@ -1,18 +1,17 @@
-// Package interop has no code for users: its tests hold lockgen's locks beside the
-// established client of each engine, the real one, on one key. Each excludes the
-// other, each release wakes the other side, and a value with bytes that keys
-// encode is one key to both.
+// Package interop tests lockgen together with the established client of each engine
+// on one key: each excludes the other, each release wakes the other side, and a value
+// with bytes that keys encode is the same key for both. It has no code for users.
 //
-// They need java, maven and the engines' own commands, so they are no part of
-// `make test`; `make interop` says what is missing, builds the Java programs and
-// runs them.
+// The tests need java, maven and the engines' own commands, so `make test` does not run
+// them. `make interop` reports what is missing, builds the Java programs and runs the
+// tests.
 package interop
 
 import "context"
 
 //go:generate go tool lockgen
 
-// Section is a method under a lock at the key that the others take.
+// Section has methods under a lock on the key that the established clients lock.
 type Section struct{}
 
 // Run runs body when it has the lock.
@@ -29,7 +28,7 @@ func (Section) Try(ctx context.Context, name string, body func(context.Context) 
 	return body(ctx)
 }
 
-// Folder is a [Section] under a lock where `consul lock` puts it.
+// Folder is like [Section], with the key that `consul lock` uses.
 type Folder struct{}
 
 // Run runs body when it has the lock.

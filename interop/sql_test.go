@@ -20,7 +20,7 @@ func TestPsql(t *testing.T) {
 	host, port, err := net.SplitHostPort(addr)
 	require.NoError(t, err)
 	db := openSQL(t, "pgx", "postgres://lockgen@"+addr+"/postgres?sslmode=disable")
-	// As the documentation of sqllock names the lock.
+	// The name of the lock, as the documentation of sqllock gives it.
 	const number = `('x' || left(encode(sha256('%s'), 'hex'), 16))::bit(64)::bigint`
 	p := &pair{
 		peer: "psql, pg_advisory_lock",
@@ -45,7 +45,7 @@ func TestMariaDB(t *testing.T) {
 	_, err = openSQL(t, "mysql", "root@tcp("+addr+")/").Exec("CREATE DATABASE IF NOT EXISTS lockgen")
 	require.NoError(t, err)
 	db := openSQL(t, "mysql", "root@tcp("+addr+")/lockgen")
-	// As the documentation of sqllock names the lock: short and plain keys by themselves.
+	// The name of the lock, as the documentation of sqllock gives it: a short, plain key is the name itself.
 	const name = `(SELECT IF(k REGEXP BINARY '^[!-@\[-~]{1,64}$', k, CONCAT('lockgen:', LEFT(SHA2(k, 256), 40))) FROM (SELECT '%s' AS k) AS it)`
 	p := &pair{
 		peer: "mariadb, GET_LOCK",
@@ -77,7 +77,7 @@ func newAdvisory(t *testing.T, db *sql.DB) *lockgen {
 	return newLockgen(t, b)
 }
 
-// terminal is a database's own client, in one session, which is told statements.
+// terminal is a database's own command-line client, with one session. It reads statements.
 type terminal struct {
 	*dialog
 	db                *sql.DB

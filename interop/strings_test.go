@@ -17,8 +17,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/backends/redislock"
 )
 
-// Clients whose lock is a string (SET NX PX). They and ours exclude each other;
-// redislock.Options.WaitForStrings has ours wait for them. Both sides poll.
+// The clients here lock by a string (SET NX PX). They and ours exclude each other;
+// with redislock.Options.WaitForStrings ours waits for them. Both sides poll, at this interval.
 const pollEvery = 10 * time.Millisecond
 
 func TestRedsync(t *testing.T) {
@@ -45,13 +45,13 @@ func testStrings(t *testing.T, name string, peer func(*redis.Client) client) {
 	p.test(t)
 	t.Run("expires", func(t *testing.T) {
 		const key = "interop:dead"
-		begin := time.Now() // before it is set: its answer may be late
+		begin := time.Now() // before the key is set, since the answer may be late
 		require.NoError(t, c.Set(t.Context(), key, "of a process that died", time.Second).Err())
 		require.NoError(t, p.ours.lock(t.Context(), "dead"))
 		require.GreaterOrEqual(t, time.Since(begin), 900*time.Millisecond)
 		require.NoError(t, p.ours.unlock(t.Context()))
 	})
-	t.Run("off", func(t *testing.T) { // as without the option
+	t.Run("off", func(t *testing.T) { // the default
 		plain := newLockgen(t, redislock.New(c))
 		require.NoError(t, p.theirs.lock(t.Context(), "off"))
 		require.ErrorIs(t, plain.lock(t.Context(), "off"), lock.ErrConflict)
@@ -59,7 +59,7 @@ func testStrings(t *testing.T, name string, peer func(*redis.Client) client) {
 	})
 }
 
-// redsyncPeer is a service on redsync.
+// redsyncPeer is a service that uses redsync.
 type redsyncPeer struct {
 	wait
 	locks *redsync.Redsync
@@ -69,14 +69,14 @@ type redsyncPeer struct {
 func (r *redsyncPeer) mutex(name string, tries int) *redsync.Mutex {
 	encoded, err := SectionRunKey(name)
 	if err != nil {
-		panic(err) // the tests' names are no such
+		panic(err) // no name of the tests fails
 	}
 	return r.locks.NewMutex(encoded, redsync.WithExpiry(time.Minute), redsync.WithTries(tries), redsync.WithRetryDelay(pollEvery))
 }
 
 func (r *redsyncPeer) lock(ctx context.Context, name string) error {
 	r.begin()
-	r.held = r.mutex(name, int(patience/pollEvery))
+	r.held = r.mutex(name, int(answerTimeout/pollEvery))
 	return r.held.LockContext(ctx)
 }
 
@@ -98,7 +98,7 @@ func (r *redsyncPeer) unlock(ctx context.Context) error {
 
 func (r *redsyncPeer) waits(context.Context, string) (bool, error) { return r.lasted(pollEvery), nil }
 
-// bsmPeer is a service on bsm/redislock, changed as docs/migration.md says.
+// bsmPeer is a service that uses bsm/redislock, changed as docs/migration.md says.
 type bsmPeer struct {
 	wait
 	locks *bsm.Client
@@ -132,8 +132,8 @@ func (b *bsmPeer) try(ctx context.Context, name string) (bool, error) {
 	return err == nil, err
 }
 
-// isHeldFromBsm reports whether another has the lock: the script of bsm/redislock reads the
-// value at the key, which fails on the hash of ours.
+// isHeldFromBsm reports whether err means that another client has the lock. The script of bsm/redislock reads the
+// value of the key, which fails if it is the hash of ours.
 func isHeldFromBsm(err error) bool {
 	return errors.Is(err, bsm.ErrNotObtained) || redis.HasErrorPrefix(err, "WRONGTYPE")
 }

@@ -79,7 +79,7 @@ func (g *guard) acquire(ctx context.Context, key string) (context.Context, *lock
 	return g.locks.AcquireOnce(ctx, g.policy, key, id)
 }
 
-// notRun is an error of the acquire. It tells it from a similar error of the handler.
+// notRun marks an error of the acquire, so that it differs from a similar error of the handler.
 type notRun struct{ err error }
 
 func (e *notRun) Error() string { return "asynqlock: the task is to be retried: " + e.err.Error() }

@@ -28,7 +28,7 @@ func newLocks(t *testing.T, b lock.Backend) *lock.Locker {
 
 func payload(task *asynq.Task) (string, error) { return string(task.Payload()), nil }
 
-// guarded is fn behind the middleware.
+// guarded returns fn wrapped by the middleware.
 func guarded(l *lock.Locker, p *lock.Policy, fn asynq.HandlerFunc) asynq.Handler {
 	return asynqlock.Middleware(l, p, payload)(fn)
 }
@@ -59,7 +59,7 @@ func TestIsFailure(t *testing.T) {
 	err := guarded(engine.Locker(nil), nil, never).ProcessTask(t.Context(), invoice)
 	require.ErrorIs(t, err, lock.ErrUnavailable)
 	require.True(t, asynqlock.IsFailure(err))
-	require.True(t, asynqlock.IsFailure(fmt.Errorf("of the handler's own: %w", lock.ErrNotAcquired)))
+	require.True(t, asynqlock.IsFailure(fmt.Errorf("the handler's own error: %w", lock.ErrNotAcquired)))
 	require.False(t, asynqlock.IsFailure(nil))
 }
 

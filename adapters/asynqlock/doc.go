@@ -22,7 +22,7 @@
 // last of them; etcd, Consul and ZooKeeper never forget them. So don't use a key for each
 // account or order there.
 //
-// # A handler that goes on
+// # A handler that runs longer than its task
 //
 // When a task's deadline or the worker's lease of the task is over, asynq retries the task
 // even if the handler has not returned. The lock is held until the handler returns. The

@@ -17,8 +17,8 @@ import (
 
 const patience = 30 * time.Second
 
-// serve starts a worker for the queue at addr that runs until the test ends, and retries at
-// once. What its handlers return goes to heard.
+// serve starts a worker for the queue at addr. The worker runs until the test ends and retries
+// without a delay. The results of its handlers go to heard.
 func serve(t *testing.T, addr string, h asynq.Handler, heard chan<- error) {
 	t.Helper()
 	s := asynq.NewServer(asynq.RedisClientOpt{Addr: addr}, asynq.Config{
@@ -37,7 +37,7 @@ func serve(t *testing.T, addr string, h asynq.Handler, heard chan<- error) {
 	t.Cleanup(s.Shutdown)
 }
 
-// next returns what the next handler returned.
+// next returns the result of the next handler.
 func next(t *testing.T, heard <-chan error) error {
 	t.Helper()
 	select {
@@ -49,8 +49,8 @@ func next(t *testing.T, heard <-chan error) error {
 	}
 }
 
-// A worker that can't have the lock gives the task back, which costs it no retry; once the
-// lock is free a worker processes it.
+// TestAsynqRetriesATaskThatIsHeld checks that a worker that does not get the lock gives the task back without
+// using up a retry, and that a worker processes the task once the lock is free.
 func TestAsynqRetriesATaskThatIsHeld(t *testing.T) {
 	addr, memory := miniredis.RunT(t).Addr(), memlock.New()
 	client := asynq.NewClient(asynq.RedisClientOpt{Addr: addr})
@@ -66,7 +66,7 @@ func TestAsynqRetriesATaskThatIsHeld(t *testing.T) {
 	}), heard)
 	_, err = client.Enqueue(invoice, asynq.MaxRetry(1))
 	require.NoError(t, err)
-	for range 3 { // more often than it may be retried
+	for range 3 { // more often than the task's limit of retries
 		require.ErrorIs(t, next(t, heard), lock.ErrNotAcquired)
 	}
 	require.NoError(t, held.Unlock())
@@ -76,14 +76,14 @@ func TestAsynqRetriesATaskThatIsHeld(t *testing.T) {
 	require.Zero(t, <-retries)
 }
 
-// asynq delivers a task again whose outcome it did not hear of. Under Once it is not
-// processed again.
+// TestATaskIsProcessedOnce checks that under Once a task is not processed again when asynq did not
+// learn its result and delivers it again.
 func TestATaskIsProcessedOnce(t *testing.T) {
 	addr := miniredis.RunT(t).Addr()
 	client := asynq.NewClient(asynq.RedisClientOpt{Addr: addr})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	heard, ran := make(chan error, 1000), make(chan struct{}, 1000)
-	unheard := errors.New("asynq does not hear that it is done")
+	unheard := errors.New("asynq does not learn that it is done")
 	inner := guarded(newLocks(t, memlock.New()), &lock.Policy{Once: true}, func(ctx context.Context, _ *asynq.Task) error {
 		ran <- struct{}{}
 		if n, _ := asynq.GetRetryCount(ctx); n == 0 {

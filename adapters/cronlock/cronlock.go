@@ -42,7 +42,7 @@ func Exclusive(l *lock.Locker, p *lock.Policy, key string, opts *Options) cron.J
 
 // Job returns a cron.Job that runs fn under the lock on key, as [Exclusive] does. fn gets
 // the lock's context, which ends with cause lock.ErrLost when the lock is lost. Its error
-// goes to the Logger. If fn panics, the lock is released and the panic goes on, to
+// goes to the Logger. If fn panics, the lock is released and the panic continues, to
 // cron.Recover if the Cron's chain has it.
 //
 // Job panics with a *lock.Error if p is invalid, if l does not support its kind of lock, or if
@@ -100,7 +100,7 @@ func (g *guard) guarded(fn func(ctx context.Context) error) (err error) {
 	return fn(ctx)
 }
 
-// notRun is an error of the acquire. It tells it from a similar error of the job.
+// notRun marks an error of the acquire, so that it differs from a similar error of the job.
 type notRun struct{ error }
 
 func (e *notRun) Unwrap() error { return e.error }

@@ -39,7 +39,7 @@ func newCron(t *testing.T, opts ...cron.Option) *cron.Cron {
 	return c
 }
 
-// record is a cron.Logger that keeps what it hears.
+// record is a cron.Logger that keeps what it is given.
 type record struct {
 	mu    sync.Mutex
 	lines []string
@@ -69,7 +69,7 @@ func (r *record) count() (lines, errs int) {
 	return len(all), len(failures)
 }
 
-// requireFailed wants heard to have one line, that with this error.
+// requireFailed requires that heard has exactly one line, the given one with the error target.
 func requireFailed(t *testing.T, heard *record, line string, target error) {
 	t.Helper()
 	lines, errs := heard.all()
@@ -132,10 +132,10 @@ func TestJobThatDoesNotRun(t *testing.T) {
 	job.Run()
 	lines, errs := heard.count()
 	require.Equal(t, 2, lines)
-	require.Equal(t, 1, errs, "the end of the context is no failure")
+	require.Equal(t, 1, errs, "the end of the context is not a failure")
 }
 
-// A job may return ErrNotAcquired of a lock of its own: it failed, and was not skipped.
+// TestErrorOfTheJobItself checks that a job that returns ErrNotAcquired, of another lock, counts as failed and not as skipped.
 func TestErrorOfTheJobItself(t *testing.T) {
 	heard := &record{}
 	cronlock.Job(newLocks(t, memlock.New()), nil, "report", func(context.Context) error {

@@ -25,7 +25,7 @@ func ExampleExclusive() {
 	// reported
 }
 
-// On the night's tick one process makes the report, and the others leave it.
+// At each tick one process makes the report. The other processes skip it.
 func ExampleAddOnce() {
 	locks := lock.New(memlock.New(), nil) // or redislock.New(client), for all machines
 	defer locks.Close(context.Background())

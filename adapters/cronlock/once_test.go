@@ -16,7 +16,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
 )
 
-// addOnce adds fn to c as a process of its own on memory does.
+// addOnce adds fn to c as a separate process on memory would.
 func addOnce(t *testing.T, c *cron.Cron, spec string, memory lock.Backend, fn func(ctx context.Context) error, heard *record) cron.EntryID {
 	t.Helper()
 	id, err := cronlock.AddOnce(c, spec, newLocks(t, memory), nil, "report", fn, &cronlock.Options{Logger: heard})
@@ -24,8 +24,7 @@ func addOnce(t *testing.T, c *cron.Cron, spec string, memory lock.Backend, fn fu
 	return id
 }
 
-// late is a chain for a process that comes d after its clock says so, as one comes whose
-// clock is behind by d.
+// late returns a chain that delays each run by d, as in a process whose clock is behind by d.
 func late(d time.Duration) cron.Option {
 	return cron.WithChain(func(j cron.Job) cron.Job {
 		return cron.FuncJob(func() {
@@ -50,13 +49,13 @@ func TestEachTickRunsOnce(t *testing.T) {
 		require.EqualValues(t, 12, ran.Load())
 		lines, errs := heard.all()
 		require.Len(t, lines, 3*12)
-		require.Contains(t, lines[0], "2000-01-01T00:05:00Z", "the planned time, in a bubble's first hour")
+		require.Contains(t, lines[0], "2000-01-01T00:05:00Z", "the planned time, in the first hour of the synctest bubble")
 		require.Empty(t, errs)
 	})
 }
 
-// A run that takes longer than it is from tick to tick delays the next runs, whose ticks
-// are not lost.
+// TestLongRunsKeepTheirTicks checks that a run that takes longer than the time between two ticks delays
+// the next runs, and that their ticks are not lost.
 func TestLongRunsKeepTheirTicks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := memlock.New()
@@ -96,7 +95,7 @@ func TestATickThatFailedIsRunByAnother(t *testing.T) {
 	})
 }
 
-// A panic is no success either.
+// TestATickThatPanickedIsRunByAnother checks that a run that panics does not complete its tick.
 func TestATickThatPanickedIsRunByAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := memlock.New()
@@ -112,7 +111,7 @@ func TestATickThatPanickedIsRunByAnother(t *testing.T) {
 	})
 }
 
-// A Cron that stands still for a while goes on with the tick that is due, not with an old one.
+// TestTicksAfterARestart checks that a Cron that was stopped for a while continues with the tick that is due, not with an old one.
 func TestTicksAfterARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory, heard := memlock.New(), &record{}

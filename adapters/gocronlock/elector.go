@@ -97,7 +97,7 @@ func (e *Elector) end(err error) {
 // I/O, and is right even directly after a pause of the process. Otherwise its error wraps
 // [ErrNotLeader]. It also wraps the reason if the campaign is over, if the key holds something
 // else, or if the leadership was just lost. gocron asks before each run. A run that has begun
-// goes on when the leadership is lost.
+// continues when the leadership is lost.
 func (e *Elector) IsLeader(context.Context) error {
 	_, err := e.Term()
 	return err

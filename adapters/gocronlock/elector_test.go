@@ -19,7 +19,7 @@ import (
 
 var leads = &lock.Policy{Leader: true, TTL: 10 * time.Second}
 
-// elect returns an Elector that has had the time to become the leader.
+// elect returns an Elector that has had time to become the leader.
 func elect(t *testing.T, l *lock.Locker) *gocronlock.Elector {
 	t.Helper()
 	e := gocronlock.NewElector(t.Context(), l, leads, "scheduler")
@@ -74,8 +74,8 @@ func TestALostLeadershipIsCampaignedForAgain(t *testing.T) {
 	})
 }
 
-// A lock of another kind is at the key as the Elector begins, such as the mutex of the version
-// before.
+// TestElectorBesideAMutex starts an Elector whose key has a lock of another kind, such as the mutex of
+// an earlier version.
 func TestElectorBesideAMutex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := memlock.New()
@@ -95,7 +95,7 @@ func TestElectorBesideAMutex(t *testing.T) {
 	})
 }
 
-// A lease that is not renewed ends by the clock alone.
+// TestIsLeaderUntilTheLeaseIsOver checks that a lease that is not renewed ends by the clock, without an event.
 func TestIsLeaderUntilTheLeaseIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLocks(t, memlock.New())
@@ -113,8 +113,8 @@ func TestIsLeaderUntilTheLeaseIsOver(t *testing.T) {
 	})
 }
 
-// paused is memlock as a process sees it that has just gone on after a pause: the time of
-// its leases is over, and none of its timers has fired yet.
+// paused is memlock as seen by a process that has just continued after a pause: the time of
+// its leases is over, but none of its timers has fired yet.
 type paused struct {
 	*memlock.Backend
 	over atomic.Bool
@@ -144,7 +144,7 @@ func TestNoTermRightAfterAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := &paused{Backend: memlock.New()}
 		p := *leads
-		p.NoRenew = true // the watchdog looks at the end of the lease, and not before
+		p.NoRenew = true // so that the watchdog does nothing before the end of the lease
 		e := gocronlock.NewElector(t.Context(), newLocks(t, engine), &p, "scheduler")
 		defer e.Close()
 		synctest.Wait()
@@ -152,7 +152,7 @@ func TestNoTermRightAfterAPause(t *testing.T) {
 		require.NoError(t, err)
 
 		engine.over.Store(true)
-		require.NoError(t, term.Err(), "nobody has told the term's context yet")
+		require.NoError(t, term.Err(), "the term's context has not ended yet")
 		_, err = e.Term()
 		require.ErrorIs(t, err, gocronlock.ErrNotLeader)
 		require.ErrorIs(t, err, lock.ErrLost)
@@ -184,7 +184,7 @@ func TestTheContextEndsTheCampaign(t *testing.T) {
 		synctest.Wait()
 		require.NoError(t, e.IsLeader(t.Context()))
 		cancel()
-		require.ErrorIs(t, e.IsLeader(t.Context()), gocronlock.ErrNotLeader, "a job that begins now is not the leader's")
+		require.ErrorIs(t, e.IsLeader(t.Context()), gocronlock.ErrNotLeader, "a job that begins now must not run as the leader's")
 		synctest.Wait()
 		elect(t, l) // which now leads
 		require.NoError(t, e.Close())

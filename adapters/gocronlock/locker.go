@@ -15,7 +15,7 @@ import (
 // schedulers may use the Locker at once.
 //
 // NewLocker panics with a *lock.Error if p is invalid, if l does not support its kind of lock,
-// or if p has Once or Leader. gocron tells a Locker no tick; for a leader use [NewElector].
+// or if p has Once or Leader. gocron does not tell a Locker the tick; for a leader use [NewElector].
 func NewLocker(l *lock.Locker, p *lock.Policy) gocron.Locker {
 	if p == nil {
 		p = &lock.Policy{}
@@ -44,5 +44,5 @@ func (l *locker) Lock(ctx context.Context, key string) (gocron.Lock, error) {
 type unlocker struct{ held *lock.Hold }
 
 // Unlock releases the lock within a second. Its error wraps lock.ErrLost if the lock was lost
-// while the job ran. gocron ignores that error; an Observer of the lock.Locker is told.
+// while the job ran. gocron ignores that error; an Observer of the lock.Locker gets an event.
 func (u unlocker) Unlock(context.Context) error { return u.held.Unlock() }

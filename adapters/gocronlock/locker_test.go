@@ -28,7 +28,7 @@ func newLocks(t *testing.T, b lock.Backend) *lock.Locker {
 	return l
 }
 
-// start returns a scheduler that runs, until the test ends, task each minute.
+// start returns a scheduler that runs task each minute until the test ends.
 func start(t *testing.T, task any, option gocron.SchedulerOption, job ...gocron.JobOption) gocron.Scheduler {
 	t.Helper()
 	s, err := gocron.NewScheduler(option)
@@ -84,8 +84,8 @@ func TestWithoutTryEachSchedulerRunsTheJob(t *testing.T) {
 	})
 }
 
-// Two processes whose schedules are 30 s apart run a job once a minute: with AtLeast the
-// lock outlasts the run.
+// TestOneRunForAllThatComeWithinAtLeast checks that two processes whose schedules are 30 s apart run a job
+// once a minute: with AtLeast the lock outlasts the run.
 func TestOneRunForAllThatComeWithinAtLeast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := memlock.New()

@@ -32,7 +32,7 @@ func Example() {
 	}
 	server := grpc.NewServer(grpc.ChainUnaryInterceptor(grpclock.UnaryServerInterceptor(keyring)))
 	defer server.Stop()
-	// Each method of the server is inside the locks of its caller now.
+	// Now each method of the server runs inside the locks of its caller.
 	fmt.Println(lock.Owns(context.Background(), "voucher:42"))
 	// Output: false
 }

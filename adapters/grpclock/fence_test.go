@@ -20,7 +20,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/fence"
 )
 
-// received is ctx as the server of a call gets it.
+// received returns ctx as the server of a call gets it.
 func received(t *testing.T, ctx context.Context) context.Context {
 	t.Helper()
 	md, ok := metadata.FromOutgoingContext(ctx)
@@ -52,7 +52,7 @@ func TestFence(t *testing.T) {
 	var late context.Context
 	hold(func(ctx context.Context) { late = ctx })
 	require.Equal(t, codes.OK, call(late))
-	require.Equal(t, codes.OK, call(late), "a holder calls more than once")
+	require.Equal(t, codes.OK, call(late), "a holder may call more than once")
 	hold(func(ctx context.Context) { require.Equal(t, codes.OK, call(ctx)) })
 	require.Equal(t, codes.FailedPrecondition, call(late))
 	require.Equal(t, 3, handled)
@@ -67,8 +67,8 @@ func TestFence(t *testing.T) {
 	require.Equal(t, codes.Unavailable, call(late))
 }
 
-// The context of a call carries a fence already: of an outer lock, or of the same lock before. The server
-// compares the last.
+// TestFenceInsideAnother checks a call whose context already carries a fence, of an outer lock or of an earlier hold. The server
+// compares the last one.
 func TestFenceInsideAnother(t *testing.T) {
 	locker := newLocker(t, memlock.New())
 	var store fence.Memory
@@ -92,7 +92,7 @@ func TestFenceInsideAnother(t *testing.T) {
 	}))
 }
 
-// advances is a fence.Store that tells for which keys it was asked.
+// advances is a fence.Store that records the keys of its calls.
 type advances chan string
 
 func (a advances) Advance(_ context.Context, key string, _ int64) error {
@@ -100,7 +100,7 @@ func (a advances) Advance(_ context.Context, key string, _ int64) error {
 	return nil
 }
 
-// A key of any bytes is carried: gRPC itself sends printable ASCII alone.
+// TestFenceOfAnyKey checks that a key of any bytes arrives. gRPC itself sends only printable ASCII.
 func TestFenceOfAnyKey(t *testing.T) {
 	asked := make(advances, 1)
 	server := grpc.NewServer(grpc.UnaryInterceptor(grpclock.UnaryFenceInterceptor(asked)))
@@ -115,7 +115,7 @@ func TestFenceOfAnyKey(t *testing.T) {
 	ctx := t.Context()
 	for _, key := range []string{"item:1", "订单:1", "item 1", " item:1 ", "line\nbreak", "item%201", "\xff"} {
 		require.NoError(t, locker.Do(t.Context(), nil, key, func(inside context.Context) error {
-			md, _ := metadata.FromOutgoingContext(ctx) // that of the last key
+			md, _ := metadata.FromOutgoingContext(ctx) // the metadata of the last key
 			ctx, err = grpclock.OutgoingFence(metadata.NewOutgoingContext(inside, md), key)
 			require.NoError(t, err)
 			_, err := health.NewHealthClient(conn).Check(ctx, &health.HealthCheckRequest{})

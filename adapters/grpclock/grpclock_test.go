@@ -44,7 +44,7 @@ func newLocker(t *testing.T, b lock.Backend) *lock.Locker {
 	return l
 }
 
-// service is a gRPC server whose only method calls do.
+// service is a gRPC server whose only method calls the field do.
 type service struct {
 	health.UnimplementedHealthServer
 	address string
@@ -101,14 +101,14 @@ func client(t *testing.T, s *service, by *lock.Signer, audience string) func(con
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, conn.Close()) })
 	return func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, 10*time.Second) // if all else fails
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second) // so that the test does not hang
 		defer cancel()
 		_, err := health.NewHealthClient(conn).Check(ctx, &health.HealthCheckRequest{})
 		return err
 	}
 }
 
-// P11: a callee is inside the caller's hold, and so is the callee's own callee.
+// P11: a callee is inside the caller's hold, and so is a callee of the callee.
 func TestDelegation(t *testing.T) {
 	var token uint64
 	inside := func(ctx context.Context) error {
@@ -140,7 +140,7 @@ func TestDelegation(t *testing.T) {
 	require.EqualValues(t, 2, price.calls.Load())
 }
 
-// A call outside of any lock delegates nothing.
+// TestWithoutALock checks that a call outside of any lock delegates nothing.
 func TestWithoutALock(t *testing.T) {
 	s := serve(t, "stock", func(ctx context.Context) error {
 		md, _ := metadata.FromIncomingContext(ctx)
@@ -152,7 +152,7 @@ func TestWithoutALock(t *testing.T) {
 	require.NoError(t, client(t, s, signer(t, secret), "stock")(t.Context()))
 }
 
-// Forged, or for another service: not handled.
+// TestRefused checks that a call is not handled if its delegation is forged or for another service.
 func TestRefused(t *testing.T) {
 	s := serve(t, "stock", func(context.Context) error { return nil })
 	l := newLocker(t, memlock.New())
@@ -167,7 +167,7 @@ func TestRefused(t *testing.T) {
 	require.Zero(t, s.calls.Load())
 }
 
-// A delegation ends with the lease, while a callee is inside and for who comes later.
+// TestOver checks that a delegation ends with the lease, for a callee that is inside and for later calls.
 func TestOver(t *testing.T) { synctest.Test(t, isOver) }
 
 func isOver(t *testing.T) {
@@ -207,7 +207,7 @@ func isOver(t *testing.T) {
 	require.EqualValues(t, 3, s.calls.Load(), "the fourth is not handled")
 }
 
-// A handler that loses a lock of its own has the status that it has without the interceptor.
+// TestOwnLockIsLost checks that the interceptor does not change the status of a handler that loses a lock of its own.
 func TestOwnLockIsLost(t *testing.T) {
 	engine := locktest.New(t)
 	l := engine.Locker(nil)
@@ -221,7 +221,7 @@ func TestOwnLockIsLost(t *testing.T) {
 	}
 }
 
-// Who waits for another callee of the hold waits as long as its own call.
+// TestOneAtATime checks that a call that waits for another callee of the hold waits as long as its own context allows.
 func TestOneAtATime(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	s := serve(t, "stock", func(context.Context) error {
@@ -252,7 +252,7 @@ func TestOneAtATime(t *testing.T) {
 	}))
 }
 
-// A call under a lock that was lost, or by a client that lacks its Signer, is not made.
+// TestNotMade checks that a call is not sent if its lock was lost or its client has no Signer.
 func TestNotMade(t *testing.T) {
 	s := serve(t, "stock", func(context.Context) error { return nil })
 	engine := locktest.New(t)

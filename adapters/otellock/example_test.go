@@ -9,7 +9,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
 )
 
-// The providers are those of package otel, which the service has set.
+// The example uses the global providers of package otel, which the service has set.
 func ExampleNew() {
 	observer, err := otellock.New(nil)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/locktest"
 )
 
-// panel is what the test reads of a panel of Grafana.
+// panel is the part of a Grafana panel that the test reads.
 type panel struct {
 	ID      int
 	Title   string
@@ -58,7 +58,7 @@ func exported(t *testing.T) map[string]string {
 
 var metricNames = regexp.MustCompile(`lockgen_\w+`)
 
-// requireKnown requires that each metric of expr is exported, and has the labels.
+// requireKnown requires that each metric of expr is exported and has the labels of expr.
 func requireKnown(t *testing.T, metrics map[string]string, expr string) {
 	t.Helper()
 	var labels []string
@@ -78,8 +78,8 @@ func requireKnown(t *testing.T, metrics map[string]string, expr string) {
 	}
 }
 
-// TestDashboard holds the panels against what is exported, and against the schema as far as
-// a panel that lacks it is not shown.
+// TestDashboard checks that the panels use only exported metrics and labels, and that they have the fields
+// without which Grafana does not show them.
 func TestDashboard(t *testing.T) {
 	text, err := os.ReadFile("dashboard.json")
 	require.NoError(t, err)
@@ -93,7 +93,7 @@ func TestDashboard(t *testing.T) {
 	require.NotZero(t, board.SchemaVersion)
 	metrics, ids, used := exported(t), map[int]bool{}, ""
 	for _, p := range board.Panels {
-		require.False(t, ids[p.ID], "two panels are number %d", p.ID)
+		require.False(t, ids[p.ID], "two panels have the ID %d", p.ID)
 		ids[p.ID] = true
 		require.Contains(t, []string{"stat", "timeseries"}, p.Type)
 		require.NotEmpty(t, p.Title)
@@ -110,7 +110,7 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// TestAlerts has Prometheus's own tool read the rules.
+// TestAlerts checks the rules with Prometheus's own tool.
 func TestAlerts(t *testing.T) {
 	text, err := os.ReadFile("alerts.yaml")
 	require.NoError(t, err)
@@ -123,7 +123,7 @@ func TestAlerts(t *testing.T) {
 	promtool(t, "check", "rules", "alerts.yaml")
 }
 
-// TestAlertsFire has each rule fire where it should, and stay silent where it should not.
+// TestAlertsFire checks that each rule fires when it should, and only then.
 func TestAlertsFire(t *testing.T) {
 	rules, err := os.ReadFile("alerts.yaml")
 	require.NoError(t, err)
@@ -143,9 +143,9 @@ func promtool(t *testing.T, args ...string) {
 	path, err := exec.LookPath("promtool")
 	if err != nil {
 		if os.Getenv("CI") == "true" {
-			t.Fatal("promtool is not there: scripts/install-servers promtool")
+			t.Fatal("promtool is not installed: run scripts/install-servers promtool")
 		}
-		t.Skip("promtool is not there: scripts/install-servers promtool")
+		t.Skip("promtool is not installed: run scripts/install-servers promtool")
 	}
 	out, err := exec.Command(path, args...).CombinedOutput()
 	require.NoError(t, err, string(out))

@@ -23,7 +23,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/locktest"
 )
 
-// sink is where spans and metrics of a test go.
+// sink collects the spans and metrics of a test.
 type sink struct {
 	spans   *tracetest.SpanRecorder
 	tracers *sdktrace.TracerProvider
@@ -44,7 +44,7 @@ func (s *sink) observer(t *testing.T) *otellock.Observer {
 	return o
 }
 
-// ended returns the span of this name that has ended, of which there must be one.
+// ended returns the ended span with this name. There must be exactly one.
 func (s *sink) ended(t *testing.T, name string) sdktrace.ReadOnlySpan {
 	t.Helper()
 	var found []sdktrace.ReadOnlySpan
@@ -57,7 +57,7 @@ func (s *sink) ended(t *testing.T, name string) sdktrace.ReadOnlySpan {
 	return found[0]
 }
 
-// sums returns what the metric of this name has counted, by outcome, without zeros.
+// sums returns the values of the metric with this name, by outcome, without zeros.
 func (s *sink) sums(t *testing.T, name string) map[string]float64 {
 	t.Helper()
 	var all metricdata.ResourceMetrics
@@ -174,7 +174,7 @@ func TestErrorsAndLosses(t *testing.T) {
 	})
 }
 
-// A slow wait in a graph leads to a trace that waited so.
+// TestExemplarsNameTheTrace checks that a slow wait in a graph leads to the trace of a call that waited so long.
 func TestExemplarsNameTheTrace(t *testing.T) {
 	s := newSink()
 	l := lock.New(memlock.New(), &lock.Options{Observer: s.observer(t)})
@@ -196,8 +196,8 @@ func TestExemplarsNameTheTrace(t *testing.T) {
 	require.Equal(t, map[string]trace.TraceID{"lockgen.wait.duration": id, "lockgen.hold.duration": id}, traces)
 }
 
-// What one lock and its release cost without an Observer, with metrics, and with metrics and
-// two spans that are recorded, on memory.
+// BenchmarkCycle measures a lock and its release on memory: without an Observer, with metrics, and with metrics and
+// two recorded spans.
 func BenchmarkCycle(b *testing.B) {
 	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader()))
 	for _, c := range []struct {

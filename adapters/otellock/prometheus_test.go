@@ -19,7 +19,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
 )
 
-// newPage returns an Observer, and what reads its metrics as Prometheus does.
+// newPage returns an Observer, and a function that reads its metrics as Prometheus does.
 func newPage(t *testing.T) (o *otellock.Observer, page func() string) {
 	registry := prometheus.NewRegistry()
 	exporter, err := promexporter.New(promexporter.WithRegisterer(registry))
@@ -33,8 +33,8 @@ func newPage(t *testing.T) (o *otellock.Observer, page func() string) {
 	}
 }
 
-// requireValue requires that the page has the metric of this name and outcome, if there is
-// one, with this value.
+// requireValue requires that the page has the metric with this name and value and, unless outcome is empty,
+// with this outcome.
 func requireValue(t *testing.T, page, name, outcome, value string) {
 	t.Helper()
 	for line := range strings.Lines(page) {
@@ -43,7 +43,7 @@ func requireValue(t *testing.T, page, name, outcome, value string) {
 			return
 		}
 	}
-	t.Fatalf("there is no %s of outcome %q in:\n%s", name, outcome, page)
+	t.Fatalf("there is no %s with outcome %q in:\n%s", name, outcome, page)
 }
 
 // TestPrometheus reads the metrics as Prometheus does: names, units and labels.
@@ -63,13 +63,13 @@ func TestPrometheus(t *testing.T) {
 		} {
 			require.Contains(t, text, want)
 		}
-		require.False(t, strings.Contains(text, "shop:1"), "a key is no label")
+		require.False(t, strings.Contains(text, "shop:1"), "a key must not be a label")
 		return nil
 	}))
 }
 
-// An alert on the increase of a counter hears of the first loss and the first refusal: each
-// was 0 before.
+// TestCountersStartAtZero checks that an alert on the increase of a counter sees the first loss and the first
+// refusal, because each counter was 0 before.
 func TestCountersStartAtZero(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, page := newPage(t)
@@ -96,7 +96,7 @@ func TestCountersStartAtZero(t *testing.T) {
 	})
 }
 
-// of returns the lines of a page that are about a method.
+// of returns the lines of a page about one method.
 func of(page, method string) string {
 	var b strings.Builder
 	for line := range strings.Lines(page) {

@@ -9,7 +9,7 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// Watch takes a Snapshot of l at each collection, for the metrics of what l holds and waits for.
+// Watch takes a Snapshot of l at each collection, for the metrics of l's holds and waits.
 // Unregister the Registration once l is closed. If two Lockers have the same method, pattern and
 // backend, lockgen.hold.oldest and lockgen.wait.oldest are those of one of them.
 func (o *Observer) Watch(l *lock.Locker) (metric.Registration, error) {

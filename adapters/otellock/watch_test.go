@@ -13,7 +13,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
 )
 
-// watched returns a Locker that is watched, and where its metrics go.
+// watched returns a Locker that an Observer watches, and the sink of its metrics.
 func watched(t *testing.T) (*sink, *lock.Locker, metric.Registration) {
 	t.Helper()
 	s := newSink()
@@ -60,7 +60,8 @@ func TestWatchTellsTheOldest(t *testing.T) {
 	})
 }
 
-// Leaders hold, and candidates wait, for as long as their processes live.
+// TestLeadersAreNeverTheOldest checks that leaders and candidates do not count as the oldest, since
+// they hold and wait as long as their processes live.
 func TestLeadersAreNeverTheOldest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, l, _ := watched(t)

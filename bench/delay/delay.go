@@ -1,5 +1,5 @@
-// Package delay is a TCP proxy that stands for a network: each direction takes
-// half of a round trip longer, and carries as much as it would without.
+// Package delay is a TCP proxy that simulates a network. It delays each direction by
+// half of a round trip and does not limit the rate.
 package delay
 
 import (
@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Proxy passes bytes between clients and one server. It does not look at them.
+// Proxy passes bytes between clients and one server. It does not interpret them.
 type Proxy struct {
 	listener net.Listener
 	upstream string
@@ -17,13 +17,13 @@ type Proxy struct {
 	queue    chan chunk
 }
 
-// link is a client's connection, and the one to the server that stands for it.
+// link is a client's connection and the proxy's connection to the server for it.
 type link struct {
 	client, server *net.TCPConn
-	ended          atomic.Int32 // directions
+	ended          atomic.Int32 // number of directions that have ended
 }
 
-// chunk is what one read returned.
+// chunk is the result of one read.
 type chunk struct {
 	due  time.Time
 	link *link
@@ -32,13 +32,13 @@ type chunk struct {
 }
 
 const (
-	// queueSize is more chunks than are under way at once. Every chunk is delayed
-	// alike, so one queue in the order of arrival serves all connections.
+	// queueSize is larger than the number of chunks on their way at once. Every chunk has
+	// the same delay, so one queue in the order of arrival serves all connections.
 	queueSize = 1 << 16
-	chunkSize = 1 << 16 // bytes that one read takes at most
+	chunkSize = 1 << 16 // largest read in bytes
 )
 
-// New starts a proxy before upstream, "host:port". It lasts as long as the process.
+// New starts a proxy for the server at upstream, "host:port". The proxy runs until the process ends.
 func New(upstream string, rtt time.Duration) (*Proxy, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -74,7 +74,7 @@ func (p *Proxy) join(client *net.TCPConn) {
 	p.read(l, l.client, l.server)
 }
 
-// read queues what one side sends, until it ends.
+// read queues what one side sends, until that side closes the connection.
 func (p *Proxy) read(l *link, from, to *net.TCPConn) {
 	buffer := make([]byte, chunkSize)
 	for {
@@ -90,14 +90,14 @@ func (p *Proxy) read(l *link, from, to *net.TCPConn) {
 	}
 }
 
-// deliver writes each chunk when it is due. Locks send little, so that no write
-// has to wait for its reader, and one goroutine is enough for all connections.
+// deliver writes each chunk when it is due. Locks send little, so no write blocks,
+// and one goroutine is enough for all connections.
 func (p *Proxy) deliver() {
 	runtime.LockOSThread() // pause blocks the thread
 	for c := range p.queue {
 		pause(time.Until(c.due))
 		if c.data != nil {
-			_, _ = c.to.Write(c.data) // a broken connection ends by its reader
+			_, _ = c.to.Write(c.data) // the reader of a broken connection ends it
 			continue
 		}
 		_ = c.to.CloseWrite()

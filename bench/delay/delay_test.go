@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// echo returns the address of a server that sends back what it gets.
+// echo returns the address of a server that sends back what it receives.
 func echo(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -67,8 +67,8 @@ func TestARoundTripIsNoShorter(t *testing.T) {
 	t.Logf("median %v, longest %v", took[25], took[49])
 }
 
-// A delay is no limit of throughput: what is sent at once arrives at once, whole
-// and in order, and the end after it.
+// TestManyChunksAreUnderWayAtOnce checks that a delay does not limit throughput: chunks that are sent
+// together arrive together, complete and in order, and the end of the stream arrives after them.
 func TestManyChunksAreUnderWayAtOnce(t *testing.T) {
 	const rtt, n = 400 * time.Millisecond, 200
 	conn := dial(t, rtt)
@@ -80,16 +80,16 @@ func TestManyChunksAreUnderWayAtOnce(t *testing.T) {
 		if _, err := conn.Write(part); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Millisecond / 4) // chunks of their own
+		time.Sleep(time.Millisecond / 4) // so that each write is a chunk of its own
 	}
 	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
 	got, err := io.ReadAll(conn)
 	if err != nil || !bytes.Equal(got, sent) {
-		t.Fatalf("%d of %d bytes came back, or others: %v", len(got), len(sent), err)
+		t.Fatalf("%d of %d bytes came back, or different bytes: %v", len(got), len(sent), err)
 	}
-	if took := time.Since(begin); took > n*rtt/4 { // one by one they take n*rtt/2, however busy the machine is
+	if took := time.Since(begin); took > n*rtt/4 { // one after the other they take n*rtt/2, however busy the machine is
 		t.Errorf("%d chunks took %v: they wait for each other", n, took)
 	}
 }

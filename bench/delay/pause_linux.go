@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// coarse is by how much a pause of the system may be too long.
+// coarse is the most by which a sleep of the system is too long.
 const coarse = 150 * time.Microsecond
 
-// pause blocks the thread for d. time.Sleep rounds up to a millisecond here, and
-// the system's own sleep takes up to coarse longer. The rest is spent by offering
-// the core to others.
+// pause blocks the thread for d. On Linux time.Sleep rounds up to a millisecond, and
+// the system's own sleep takes up to coarse longer. So pause sleeps for d minus coarse
+// and then yields the core in a loop until d is over.
 func pause(d time.Duration) {
 	end := time.Now().Add(d)
 	if d > coarse {
 		request := syscall.NsecToTimespec(int64(d - coarse))
-		_ = syscall.Nanosleep(&request, nil) // a signal only ends it early
+		_ = syscall.Nanosleep(&request, nil) // a signal can only end the sleep early
 	}
 	for time.Now().Before(end) {
 		_, _, _ = syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)

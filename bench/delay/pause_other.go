@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// coarse is by how much a sleep may be too long.
+// coarse is the most by which a sleep is too long.
 const coarse = 2 * time.Millisecond
 
-// pause waits for d; the last part is spent by offering the core to other goroutines.
+// pause waits for d. For the last part it yields to other goroutines in a loop.
 func pause(d time.Duration) {
 	end := time.Now().Add(d)
 	if d > coarse {

@@ -11,21 +11,20 @@ import (
 	"strings"
 )
 
-// The modules are embedded with ".txt" after each name, as a go.mod would part
-// them from this one.
+// The modules are embedded with ".txt" after each name, because a folder with a
+// go.mod belongs to another module and can't be embedded.
 //
 //go:embed all:modules
 var modules embed.FS
 
-// bench is a folder with what is measured.
+// bench is a folder with the generators and the modules that they are measured on.
 type bench struct {
 	dir   string
 	repo  string
 	peers []string
 }
 
-// peerPackages are the generators that can be measured, in the versions of
-// modules/peers.
+// peerPackages lists the generators that can be measured. modules/peers says in which versions.
 var peerPackages = map[string]string{
 	"moq":        "github.com/matryer/moq",
 	"mockery":    "github.com/vektra/mockery/v3",
@@ -58,7 +57,7 @@ func newBench(ctx context.Context, dir string, peers []string) (*bench, error) {
 
 func (b *bench) bin(name string) string { return filepath.Join(b.dir, "bin", name) }
 
-// unpack writes an embedded module to a folder of the bench.
+// unpack writes an embedded module to the folder named to, in the bench's folder.
 func (b *bench) unpack(module, to string) error {
 	root := "modules/" + module
 	return fs.WalkDir(modules, root, func(path string, e fs.DirEntry, err error) error {
@@ -82,7 +81,7 @@ func (b *bench) write(path, text string) error {
 	return os.WriteFile(path, []byte(text), 0o644)
 }
 
-// environment is that of all commands: the modules stand alone.
+// environment returns the environment of all commands, in which no go.work and no GOFLAGS apply to the modules.
 func environment() []string { return append(os.Environ(), "GOWORK=off", "GOFLAGS=") }
 
 func goCommand(ctx context.Context, dir string, args ...string) (string, error) {

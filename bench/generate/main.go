@@ -1,6 +1,6 @@
-// Command generate measures lockgen beside other generators, and beside what
-// go/packages and the go command take alone, in one run: commands take turns, and
-// each is held against the others of its round.
+// Command generate measures lockgen, other generators, and the time that
+// go/packages and the go command take alone, in one run. The commands take turns,
+// and each is compared with the others of its round.
 package main
 
 import (
@@ -21,13 +21,13 @@ import (
 type options struct {
 	runs     int
 	peers    []string
-	packages int      // of the layered module
-	wide     int      // packages of the wide module
+	packages int      // number of packages of the layered module
+	wide     int      // number of packages of the wide module
 	only     []string // workloads; empty is all
 	keep     string
 }
 
-// workloadNames are in the order in which they are measured.
+// workloadNames lists the workloads in the order in which they are measured.
 var workloadNames = []string{"service", "layers", "wide", "vet"}
 
 func main() {
@@ -66,7 +66,7 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	return o, err
 }
 
-// run builds what is measured, measures it and prints the figures.
+// run builds lockgen and the peers, measures them and prints the figures.
 func run(ctx context.Context, o options, out io.Writer) error {
 	dir := o.keep
 	if dir == "" {

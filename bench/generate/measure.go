@@ -16,24 +16,24 @@ type workload struct {
 	name, about string
 	dir         string
 	commands    []command
-	edit        func(turn int) error // before each command; nil where nothing changes
+	edit        func(turn int) error // called before each command; nil if nothing changes
 	targets     []target
-	memory      map[string]int64 // the bytes that a command may take at most
+	memory      map[string]int64 // the most bytes that a command may use
 }
 
-// command is one way to do the work.
+// command is one way to do the workload.
 type command struct {
 	name string
 	args []string
 }
 
-// target is how much of their time ours may take.
+// target is the largest allowed ratio of the time of ours to the time of theirs.
 type target struct {
 	ours, theirs string
 	most         float64
 }
 
-// sample is what one command took, its children included.
+// sample is the time and memory that one command took, including its child processes.
 type sample struct {
 	wall, cpu time.Duration
 	memory    int64 // bytes at the peak of its largest process
@@ -42,15 +42,15 @@ type sample struct {
 func (s sample) wallTime() time.Duration { return s.wall }
 func (s sample) cpuTime() time.Duration  { return s.cpu }
 
-// result has the samples of a workload, by command and round.
+// result holds the samples of a workload, by command and round.
 type result struct {
 	workload *workload
 	samples  [][]sample
-	first    []sample // of each command, before anything is cached of the module
+	first    []sample // of each command, before anything of the module is cached
 }
 
 // measure runs all commands once to warm the caches, and then in rounds. Every
-// second round goes backwards, so that none always comes after the same other.
+// second round is in reverse order, so that no command always follows the same other command.
 func (w *workload) measure(ctx context.Context, runs int) (result, error) {
 	r := result{w, make([][]sample, len(w.commands)), make([]sample, len(w.commands))}
 	turn := 0
@@ -118,7 +118,7 @@ func peak(samples []sample) int64 {
 	return most
 }
 
-// ratio is the median of what ours took over theirs in the same round.
+// ratio returns the median of the rounds' ratios of ours to theirs.
 func (r result) ratio(t target) float64 {
 	find := func(name string) []sample {
 		return r.samples[slices.IndexFunc(r.workload.commands, func(c command) bool { return c.name == name })]

@@ -1,4 +1,4 @@
 package main
 
-// maxrssUnit is what the system counts Maxrss in, in bytes.
+// maxrssUnit is the unit of Maxrss in bytes.
 const maxrssUnit = 1

@@ -1,9 +1,9 @@
 package main
 
-// wideLines are the lines of a package of the wide module.
+// wideLines is the number of lines of a package of the wide module.
 const wideLines = 520
 
-// What the packages of the modules are made of.
+// Sources of the modules' packages.
 const (
 	storeSource = `package store%d
 

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// The commands' names in the report.
+// Names of the commands in the report.
 const (
 	ours       = "lockgen"
 	oursCheck  = "lockgen -check"
@@ -19,7 +19,7 @@ const (
 	goVet      = "go vet"
 )
 
-// workloads makes the modules and generates in them once.
+// workloads creates the modules and runs the generators in them once.
 func (b *bench) workloads(ctx context.Context, o options) ([]*workload, error) {
 	var out []*workload
 	for i, module := range []func(o options) (*workload, error){b.service, b.layers, b.wide, b.vet} {
@@ -62,8 +62,8 @@ func (b *bench) service(options) (*workload, error) {
 	return w, b.unpack("service", "service")
 }
 
-// layers is a module of stores, annotated services above them and interfaces
-// above these; all services are edited before each command.
+// layers is a module of stores, of annotated services that use the stores, and of interfaces
+// over the services. All services are edited before each command.
 func (b *bench) layers(o options) (*workload, error) {
 	services := o.packages / 6
 	w := &workload{
@@ -100,10 +100,10 @@ func (b *bench) layers(o options) (*workload, error) {
 	return w, nil
 }
 
-// wideEvery is how many packages of the wide module there are to one that is annotated.
+// wideEvery is n where one package in n of the wide module is annotated.
 const wideEvery = 20
 
-// wide is a module of many packages, a few of them annotated, unchanged.
+// wide is a module of many packages, a few of them annotated. Nothing is edited.
 func (b *bench) wide(o options) (*workload, error) {
 	w := &workload{
 		about: fmt.Sprintf("a module of %d packages and %d lines, %d annotated, unchanged", o.wide, o.wide*wideLines, (o.wide+wideEvery-1)/wideEvery),
@@ -149,7 +149,7 @@ func (b *bench) makeWide(o options) error {
 	return nil
 }
 
-// vet checks the same module, where one file is edited, of a package that ten others import.
+// vet checks the same module. Before each command one file is edited, in a package that ten others import.
 func (b *bench) vet(o options) (*workload, error) {
 	edited := min(60, o.wide/20)
 	w := &workload{
@@ -166,8 +166,8 @@ func (b *bench) vet(o options) (*workload, error) {
 	return w, b.makeWide(o)
 }
 
-// edits appends a comment to each file, a new one each turn: the go command goes
-// by contents, so that it has to compile their packages again.
+// edits returns a function that appends a comment to each file, a different one each turn. The go
+// command compares contents, so it has to compile the files' packages again.
 func edits(paths ...string) func(turn int) error {
 	return func(turn int) error {
 		for _, path := range paths {

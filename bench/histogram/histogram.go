@@ -1,5 +1,5 @@
-// Package histogram counts durations in buckets of less than 1 % width, so that
-// a million waits a second can be kept, merged and sent to another process.
+// Package histogram counts durations in buckets of less than 1 % width. Millions of
+// durations fit into one histogram, which can be merged and sent to another process.
 package histogram
 
 import (
@@ -14,22 +14,22 @@ const (
 	buckets = octaves*step + 2*step
 )
 
-// Histogram is a count of durations. The zero value is empty. It is not safe
-// for concurrent use: each goroutine has its own, merged at the end.
+// Histogram counts durations. The zero value is empty. A Histogram is not safe for
+// concurrent use: each goroutine has one of its own, and they are merged at the end.
 type Histogram struct {
 	counts [buckets]uint32
 	n      uint64
 	max    time.Duration
 }
 
-// Add counts one duration; a negative one (a clock that was set) counts as 0.
+// Add counts one duration. A negative one, which a clock that was set back causes, counts as 0.
 func (h *Histogram) Add(d time.Duration) {
 	h.counts[bucket(d)]++
 	h.n++
 	h.max = max(h.max, d)
 }
 
-// Merge adds what o has counted.
+// Merge adds the durations of o.
 func (h *Histogram) Merge(o *Histogram) {
 	for i, n := range o.counts {
 		h.counts[i] += n
@@ -38,13 +38,13 @@ func (h *Histogram) Merge(o *Histogram) {
 	h.max = max(h.max, o.max)
 }
 
-// N is how many durations were counted.
+// N returns the number of durations.
 func (h *Histogram) N() uint64 { return h.n }
 
-// Max is the longest duration, exactly.
+// Max returns the longest duration, exactly.
 func (h *Histogram) Max() time.Duration { return h.max }
 
-// Quantile returns the duration that a share q of all do not exceed, or 0 if
+// Quantile returns the duration that a share q of the durations does not exceed, or 0 if
 // there are none.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	if h.n == 0 {
@@ -59,9 +59,9 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 	return h.max
 }
 
-// TimeWeighted returns the duration that durations which make up a share q of the
-// total time do not exceed: where they are waits, what a look at a random instant
-// finds. It is 0 if there are none.
+// TimeWeighted returns the duration d such that durations of at most d make up a share q
+// of the total time. If the durations are waits, it is the q-quantile of the wait that is
+// running at a random instant. It returns 0 if there are no durations.
 func (h *Histogram) TimeWeighted(q float64) time.Duration {
 	total := 0.0
 	for i, n := range h.counts {
@@ -82,7 +82,7 @@ func bucket(d time.Duration) int {
 	return min(shift*step+int(v>>shift), buckets-1)
 }
 
-// middle returns the duration in the middle of bucket i.
+// middle returns the middle of bucket i.
 func middle(i int) time.Duration {
 	if i < 2*step {
 		return time.Duration(i)
@@ -92,7 +92,7 @@ func middle(i int) time.Duration {
 	return time.Duration(low + 1<<shift/2)
 }
 
-// sparse is a Histogram on its way to another process: bucket, count pairs.
+// sparse is the JSON form of a Histogram: pairs of bucket and count.
 type sparse struct {
 	Counts [][2]uint32
 	Max    time.Duration

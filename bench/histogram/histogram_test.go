@@ -11,7 +11,7 @@ func TestEveryDurationIsWithinOnePercentOfItsBucket(t *testing.T) {
 	for d := time.Duration(1); d < time.Hour; d += 1 + d/97 {
 		got := middle(bucket(d))
 		if off := math.Abs(float64(got-d)) / float64(d); off > 0.01 {
-			t.Fatalf("%v is counted as %v, %.1f %% off", d, got, 100*off)
+			t.Fatalf("Quantile of %v alone = %v, %.1f %% off", d, got, 100*off)
 		}
 	}
 	for _, d := range []time.Duration{-time.Second, 0, 1<<63 - 1} {
@@ -64,7 +64,7 @@ func TestTimeWeighted(t *testing.T) {
 	if got := h.TimeWeighted(0.5); got != 0 {
 		t.Errorf("of nothing: %v", got)
 	}
-	// 1,000 waits of 1 ms are a third of the time, two of 1 s the rest.
+	// 1,000 waits of 1 ms are a third of the time, two waits of 1 s the other two thirds.
 	for range 1000 {
 		h.Add(time.Millisecond)
 	}

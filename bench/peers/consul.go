@@ -19,12 +19,12 @@ var consulEngine = &Engine{
 func consulClient(addr string) (*api.Client, func(), error) {
 	c := api.DefaultConfig()
 	c.Address = addr
-	c.Transport.MaxIdleConnsPerHost = 64 // else connections are made anew all the time
+	c.Transport.MaxIdleConnsPerHost = 64 // with fewer, connections are opened again and again
 	client, err := api.NewClient(c)
 	return client, c.Transport.CloseIdleConnections, err
 }
 
-// consulOurs is the library of this project with default Options.
+// consulOurs is lockgen on Consul with default Options.
 var consulOurs = &Peer{
 	Name:       Ours,
 	About:      "this project; default Options; one session, renewed at a third of the lease, fencing tokens",
@@ -42,7 +42,7 @@ var consulOurs = &Peer{
 	},
 }
 
-// apiLock is Consul's own, as its documentation shows it: each lock makes a
+// apiLock is the lock of Consul's client, used as its documentation shows: each lock creates a
 // session, which its renewal goroutine destroys.
 var apiLock = &Peer{
 	Name:  "api.Lock",
@@ -51,8 +51,8 @@ var apiLock = &Peer{
 	Open:  func(addr string, ttl time.Duration) (Client, error) { return openAPILock(addr, ttl, false) },
 }
 
-// apiLockPooled is given a session of its own for each that locks or waits: two on
-// one session would both be let in.
+// apiLockPooled reuses sessions, but each caller that locks or waits has one of its own: two
+// callers on one session would both get the lock.
 var apiLockPooled = &Peer{
 	Name:  "api.Lock-pooled",
 	About: "github.com/hashicorp/consul/api; sessions are used again, by one lock at a time",
@@ -76,7 +76,7 @@ type apiLockClient struct {
 	client *api.Client
 	done   func()
 	ttl    string
-	pool   chan string // of sessions; nil: none
+	pool   chan string // of sessions; nil for apiLock
 }
 
 func (c *apiLockClient) session() (id string, err error) {

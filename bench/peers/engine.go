@@ -5,18 +5,18 @@ import (
 	"strings"
 )
 
-// Engine is a kind of server, and the libraries that lock on it.
+// Engine is a kind of server and the libraries that lock on it.
 type Engine struct {
 	Name  string // as internal/testserver and -engine call it
-	Env   string // the variable with the address of one that runs
+	Env   string // the variable with the address of a running server
 	Peers []*Peer
 }
 
-// Redis is the engine whose server tells how many commands it was sent, which
-// some workloads are about.
+// Redis is the engine whose server tells how many commands it has received. Some
+// workloads need that.
 var Redis = &Engine{Name: "redis", Env: "LOCKGEN_TEST_REDIS", Peers: All}
 
-// Engines are all that -engine takes.
+// Engines lists the values of -engine.
 var Engines = []*Engine{
 	Redis,
 	consulEngine,
@@ -24,7 +24,7 @@ var Engines = []*Engine{
 	zookeeperEngine,
 }
 
-// EngineNamed returns the engine of that name.
+// EngineNamed returns the engine with this name.
 func EngineNamed(name string) (*Engine, error) {
 	var names []string
 	for _, e := range Engines {

@@ -21,7 +21,7 @@ func etcdClient(addr string) (*clientv3.Client, error) {
 	return clientv3.New(clientv3.Config{Endpoints: []string{addr}, Logger: zap.NewNop()})
 }
 
-// etcdOurs is the library of this project with default Options.
+// etcdOurs is lockgen on etcd with default Options.
 var etcdOurs = &Peer{
 	Name:       Ours,
 	About:      "this project; default Options; one session, kept alive at a third of the lease, fencing tokens",
@@ -39,8 +39,8 @@ var etcdOurs = &Peer{
 	},
 }
 
-// etcdMutex is etcd's own. Sessions are used again, by one lock at a time: a second
-// one on a session would be let in as well.
+// etcdMutex is the lock of etcd's client. Sessions are reused, by one lock at a time: a second
+// lock on a session would be granted as well.
 var etcdMutex = &Peer{
 	Name:  "concurrency.Mutex",
 	About: "go.etcd.io/etcd/client/v3/concurrency v3.7.3; a session for each that locks or waits, used again",
@@ -57,7 +57,7 @@ var etcdMutex = &Peer{
 type mutexClient struct {
 	client   *clientv3.Client
 	ttl      int
-	sessions chan *concurrency.Session // that nobody uses
+	sessions chan *concurrency.Session // those that are not in use
 }
 
 func (c *mutexClient) Lock(ctx context.Context, key string) (Lease, error) {

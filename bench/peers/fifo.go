@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// fifo is the floor of a lock that goes from goroutine to goroutine in one process: a queue
-// of channels and one reading of the clock. It asks no server, and nobody outside hears of it.
+// fifo is the floor of a lock that is handed on between the goroutines of one process: a queue
+// of channels and one reading of the clock. It uses no server and excludes no other process.
 var fifo = &Peer{
 	Name:      FIFO,
 	About:     "a queue of channels inside one process, first come, first served, and one reading of the clock; no server",
@@ -24,10 +24,10 @@ type fifoClient struct {
 	waiters sync.Pool // of chan struct{}
 
 	mu     sync.Mutex
-	queues map[string]*fifoQueue // of the keys that are held
+	queues map[string]*fifoQueue // by key, for the keys that are held
 }
 
-// fifoQueue are those that wait for one key.
+// fifoQueue holds the waiters of one key.
 type fifoQueue struct {
 	waiting []chan struct{}
 }
@@ -57,7 +57,7 @@ func (c *fifoClient) Lock(ctx context.Context, key string) (Lease, error) {
 		c.waiters.Put(turn)
 		l.since = time.Now()
 		return l, nil
-	case <-ctx.Done(): // the benchmark is over, and its place is not given up
+	case <-ctx.Done(): // the benchmark is over, so the place in the queue stays
 		return nil, ctx.Err()
 	}
 }

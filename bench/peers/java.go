@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// redissonKinds is Redisson's other locks, in a JVM for each process, whose threads have
-// locked for five seconds when the measurement begins.
+// redissonKinds is Redisson's locks other than RLock, in a JVM for each process. The JVM's threads
+// lock for five seconds before the measurement begins.
 var redissonKinds = &Peer{
 	Name:    "redisson-kinds",
 	About:   "Redisson 4.7.0: RReadWriteLock, RPermitExpirableSemaphore, RFairLock, in a JVM that is warm",
@@ -17,7 +17,7 @@ var redissonKinds = &Peer{
 	Laps:    func(l Laps) *exec.Cmd { return javaLaps("redisson", l) },
 }
 
-// curatorKinds is the same of Curator, on ZooKeeper.
+// curatorKinds is the same for Curator, on ZooKeeper.
 var curatorKinds = &Peer{
 	Name:    "curator-kinds",
 	About:   "Curator 5.9.0: InterProcessReadWriteLock, InterProcessSemaphoreV2, InterProcessMutex, in a JVM that is warm",
@@ -26,10 +26,10 @@ var curatorKinds = &Peer{
 	Laps:    func(l Laps) *exec.Cmd { return javaLaps("curator", l) },
 }
 
-// interopClasses is where scripts/build-interop puts the Java programs, and lib their libraries.
+// interopClasses is where scripts/build-interop puts the Java programs, and interopLibraries their libraries.
 const interopClasses, interopLibraries = "../.cache/interop/classes", "../.cache/interop/lib/*"
 
-// JavaMissing says what the peers in Java lack to take part.
+// JavaMissing returns what the peers in Java lack to take part.
 func JavaMissing() error {
 	if _, err := exec.LookPath("java"); err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/backends/redislock"
 )
 
-// lockgenPeer is the library of this project with default Options, on a client
-// of the same kind as the others'. It renews, and has fencing tokens.
+// lockgenPeer is lockgen on Redis with default Options, on a client
+// of the same kind as the others'. It renews leases and has fencing tokens.
 var lockgenPeer = &Peer{
 	Name:       Ours,
 	About:      "this project; default Options; renews at a third of the lease, fencing tokens",
@@ -25,7 +25,7 @@ var lockgenPeer = &Peer{
 	},
 }
 
-// closeLimit is how long Close waits for holds, of which there should be none.
+// closeLimit is how long Close waits for holds. There should be none.
 const closeLimit = 2 * time.Second
 
 type lockgenClient struct {
@@ -72,7 +72,7 @@ func (c *lockgenClient) Close() error {
 	return errors.Join(c.locker.Close(ctx), c.close())
 }
 
-// lockgenLease is a Hold as a Lease. It costs no allocation.
+// lockgenLease adapts a Hold to a Lease without an allocation.
 type lockgenLease struct{ held *lock.Hold }
 
 func (l lockgenLease) Unlock(context.Context) error { return l.held.Unlock() }

@@ -1,5 +1,5 @@
-// Package peers puts the lock libraries that are compared behind one interface.
-// Each file is one of them, with the reason for its configuration.
+// Package peers gives one interface to the lock libraries that are compared.
+// Each file is one library, with the reasons for its configuration.
 package peers
 
 import (
@@ -17,19 +17,19 @@ import (
 type Peer struct {
 	Name  string
 	About string // the configuration, for the report
-	// Program is the benchmark built with another version of the peer; empty for
-	// the one that runs.
+	// Program is a build of the benchmark with another version of the peer; empty
+	// for the build that runs.
 	Program string
 
-	// Rival says that it is a library that ours is measured against: not the
-	// raw floor, and not ours.
+	// Rival reports whether ours is compared with it. It is false for ours and for
+	// the floors.
 	Rival bool
-	// InProcess says that it locks between the goroutines of one process alone.
+	// InProcess reports whether it locks only between the goroutines of one process.
 	InProcess bool
-	// Direct are the data commands that it sends by themselves. All others of
-	// its data commands are called by scripts and are no commands on the wire.
+	// Direct lists the data commands that its client sends. All its other
+	// data commands are called by scripts, so they are not commands of a client.
 	Direct []string
-	// RenewEvery is when it renews a lease of ttl by itself; nil if it does not.
+	// RenewEvery returns the interval at which it renews a lease of ttl by itself; nil if it does not renew.
 	RenewEvery func(ttl time.Duration) time.Duration
 	// ServerKey is the name of the Redis key that holds the lock; nil if it is
 	// the lock's own name.
@@ -37,28 +37,28 @@ type Peer struct {
 
 	Open func(addr string, ttl time.Duration) (Client, error)
 
-	// Laps returns the program that does a worker's part of a workload of kinds by itself;
-	// nil for what is locked by Open's Client. A peer that has it takes part in these alone.
+	// Laps returns the program that does a worker's part of a workload of kinds;
+	// nil if the Client of Open does it. A peer with Laps takes part only in these workloads.
 	Laps func(l Laps) *exec.Cmd
-	// Missing says what it lacks to take part; nil for what every machine has.
+	// Missing returns what it lacks to take part; nil if it needs nothing special.
 	Missing func() error
 }
 
-// Kind is what a workload of kinds locks.
+// Kind is the kind of lock of a workload of kinds.
 type Kind string
 
 // The kinds.
 const (
-	Readers Kind = "readers" // a read-write lock that nobody writes under
+	Readers Kind = "readers" // a read-write lock with readers only
 	Reads   Kind = "reads"   // a read-write lock: one section in twenty writes
 	Permits Kind = "permits" // a semaphore of PermitsOf
 	Fair    Kind = "fair"    // a fair lock
 )
 
-// PermitsOf is how many may hold the semaphore of a workload of kinds.
+// PermitsOf is the number of permits of the semaphore in a workload of kinds.
 const PermitsOf = 8
 
-// Writes says whether section n of a read-write lock is one that writes.
+// Writes reports whether section n of a read-write lock writes.
 func Writes(n uint64) bool { return n%20 == 0 }
 
 // Laps is one process of a workload of kinds.
@@ -70,51 +70,51 @@ type Laps struct {
 	Section    time.Duration // in whole milliseconds
 }
 
-// KindClient is a Client that has other locks than mutexes.
+// KindClient is a Client that has locks other than mutexes.
 type KindClient interface {
 	Client
-	// LockKind is Lock of another kind. n counts the sections of a goroutine. alone says that
+	// LockKind is like Lock, for another kind. n counts the sections of a goroutine. alone reports that
 	// nobody else is inside.
 	LockKind(ctx context.Context, kind Kind, key string, n uint64) (l Lease, alone bool, err error)
 }
 
-// Client is what one process has: its connections and its local state.
+// Client holds the connections and the local state of one process.
 type Client interface {
-	// Lock waits for the lock on key until ctx ends, which has a deadline.
+	// Lock waits for the lock on key until ctx ends. ctx has a deadline.
 	Lock(ctx context.Context, key string) (Lease, error)
 	Close() error
 }
 
-// Keeper is implemented by a Client whose process can keep locks that it does not use.
+// Keeper is implemented by a Client whose process can keep released locks.
 type Keeper interface {
-	// Keep has it keep each for d, from the next call of Lock on.
+	// Keep makes the process keep each released lock for d, from the next call of Lock on.
 	Keep(d time.Duration)
 }
 
 // Lease is one hold.
 type Lease interface {
-	// Unlock returns an error also if the lock was no longer held.
+	// Unlock also returns an error if the lock was no longer held.
 	Unlock(ctx context.Context) error
-	// Token is the fencing token, 0 if the library has none.
+	// Token returns the fencing token, or 0 if the library has none.
 	Token() uint64
 }
 
-// Ours is the name of the library of this project.
+// Ours is the name of this project's library.
 const Ours = "lockgen"
 
-// Ours says that the peer is this project's, of this build or of an earlier one.
+// Ours reports whether the peer is lockgen, in this build or in an earlier one.
 func (p *Peer) Ours() bool { return p.Name == Ours || p.Program != "" }
 
-// Names of floors: what a lock needs at least, which is two commands.
+// Names of the floors, which do the least that a lock needs: two commands.
 const (
 	Raw        = "raw"
 	RawWide    = "raw-64"
 	RawRueidis = "raw-rueidis"
 	RawPubSub  = "raw-pubsub" // and a message
-	FIFO       = "fifo"       // none of the two: a queue inside one process
+	FIFO       = "fifo"       // no command: a queue inside one process
 )
 
-// All are the peers in the order of the report.
+// All lists the peers on Redis in the order of the report.
 var All = []*Peer{
 	raw,
 	rawWide,
@@ -132,15 +132,15 @@ var All = []*Peer{
 }
 
 // fastRetry is the interval of the second configuration of the peers that poll.
-// Their own intervals serve throughput and starve waiters; a short one wakes
-// them sooner and costs commands. Ours is held against the better of the two.
+// Their default intervals favour throughput and starve waiters; a short one wakes
+// waiters sooner and costs commands. Ours is compared with the better of the two.
 const fastRetry = 5 * time.Millisecond
 
-// Choose returns the peers on Redis named, separated by commas, or all if names
+// Choose returns the peers on Redis with these names, separated by commas, or all if names
 // is empty.
 func Choose(names string) ([]*Peer, error) { return Redis.Choose(names) }
 
-// Choose returns the peers named, separated by commas, or all if names is empty.
+// Choose returns the peers with these names, separated by commas, or all if names is empty.
 func (e *Engine) Choose(names string) ([]*Peer, error) {
 	if names == "" {
 		return e.Peers, nil
@@ -156,10 +156,10 @@ func (e *Engine) Choose(names string) ([]*Peer, error) {
 	return chosen, nil
 }
 
-// Names lists all peers on Redis.
+// Names returns the names of all peers on Redis.
 func Names() []string { return Redis.Names() }
 
-// Names lists all peers.
+// Names returns the names of all peers.
 func (e *Engine) Names() []string {
 	var names []string
 	for _, p := range e.Peers {
@@ -168,7 +168,7 @@ func (e *Engine) Names() []string {
 	return names
 }
 
-// Find returns the peer of that name, which may be Redisson; nil if there is none.
+// Find returns the peer with this name, which may be Redisson, or nil if there is none.
 func (e *Engine) Find(name string) *Peer {
 	if name == Redisson.Name {
 		return Redisson
@@ -189,10 +189,10 @@ func (p *Peer) Key(key string) string {
 	return p.ServerKey(key)
 }
 
-// dial returns a client as go-redis comes, the same for every peer on it.
+// dial returns a client with go-redis's defaults, the same for every peer that uses go-redis.
 func dial(addr string) *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: addr})
 }
 
-// around spreads a retry interval, so that pollers do not march in step.
+// around varies a retry interval at random, so that pollers do not run in step.
 func around(d time.Duration) time.Duration { return d*3/4 + rand.N(d/2) }

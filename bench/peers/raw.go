@@ -11,8 +11,8 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// raw is the floor of an uncontended lock: one script that takes it and one
-// that frees it. Under contention it polls, which is not what it is here for.
+// raw is the floor of an uncontended lock: one script acquires it and one
+// releases it. Under contention it polls; that case is not a floor.
 var raw = &Peer{
 	Name:  Raw,
 	About: "two EVALSHA of SET NX PX and compare-and-DEL on go-redis; polls every 1 ms; no renewal, no tokens",
@@ -22,8 +22,8 @@ var raw = &Peer{
 	},
 }
 
-// rawWide has a connection for each of 64 goroutines. With the pool of go-redis,
-// ten for each core, they wait for each other's round trips.
+// rawWide has a connection for each of 64 goroutines. With the default pool of go-redis,
+// ten connections for each core, they wait for each other's round trips.
 var rawWide = &Peer{
 	Name:  RawWide,
 	About: "as raw, with a pool of 64 connections",
@@ -33,7 +33,7 @@ var rawWide = &Peer{
 	},
 }
 
-// rawAuto sends the same through go-redis's own batching of concurrent commands.
+// rawAuto sends the same commands through go-redis's own batching of concurrent commands.
 var rawAuto = &Peer{
 	Name:  "raw-auto",
 	About: "as raw, through go-redis's blocking AutoPipeline with its defaults",
@@ -63,7 +63,7 @@ var rawRueidis = &Peer{
 	},
 }
 
-// rawScript is a script, for both clients.
+// rawScript is a script for both client libraries.
 type rawScript struct {
 	goRedis *redis.Script
 	rueidis *rueidis.Lua
@@ -120,7 +120,7 @@ func (c *rawClient) Lock(ctx context.Context, key string) (Lease, error) {
 	return l, nil
 }
 
-// poll tries until it succeeds.
+// poll calls try until it succeeds.
 func poll(ctx context.Context, _ string, try func() (bool, error)) error {
 	for {
 		timer := time.NewTimer(around(rawRetry))

@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// rawPubSub is the floor of a wake-up: a release publishes, and whoever waits has
+// rawPubSub is the floor of a wake-up: a release publishes a message, and each waiter has
 // subscribed and tries again.
 var rawPubSub = &Peer{
 	Name:  RawPubSub,
@@ -30,7 +30,7 @@ var rawFreeAndTell = newRawScript(`
 	redis.call('PUBLISH', KEYS[1], '')
 	return redis.call('DEL', KEYS[1])`)
 
-// rawWaiters are the connections for subscriptions, one for each that waits.
+// rawWaiters is a pool of connections for subscriptions, one for each waiter.
 type rawWaiters struct {
 	client *redis.Client
 	idle   chan *redis.PubSub
@@ -55,7 +55,7 @@ func (w *rawWaiters) wait(ctx context.Context, key string, try func() (bool, err
 		if timeout, ok := errors.AsType[net.Error](err); err != nil && !(ok && timeout.Timeout()) {
 			return err
 		}
-		// Of an earlier wait there may be messages and confirmations left.
+		// Messages and confirmations of an earlier wait may be left.
 		if s, ok := reply.(*redis.Subscription); ok && (s.Kind != "subscribe" || s.Channel != key) {
 			continue
 		}

@@ -8,8 +8,8 @@ import (
 	"github.com/bsm/redislock"
 )
 
-// redislockPeer is bsm/redislock. It does not wait unless it is told how: with
-// retry 0 it is the 100 ms of its own README.
+// redislockPeer is bsm/redislock. It waits only with a retry strategy: retry 0
+// stands for the 100 ms of its README.
 func redislockPeer(retry time.Duration) *Peer {
 	p := &Peer{
 		Name:  "redislock",
@@ -37,7 +37,7 @@ func redislockPeer(retry time.Duration) *Peer {
 type redislockClient struct {
 	locks   *redislock.Client
 	ttl     time.Duration
-	options redislock.Options // LinearBackoff has no state, so that all may share it
+	options redislock.Options // LinearBackoff has no state, so all callers share it
 	close   func() error
 }
 

@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// RedissonPrefix begins every key that the Java program locks.
+// RedissonPrefix is the prefix of every key that the Java program locks.
 const RedissonPrefix = "interop:"
 
-// Redisson is Redisson's RLock, in a JVM. It is no peer of All: it locks one key
-// at a time, and takes part only beside ours.
+// Redisson is Redisson's RLock, in a JVM. It is not in All, because it locks one key
+// at a time and takes part only together with ours.
 var Redisson = &Peer{
 	Name:  "redisson",
-	About: "Redisson 4.7.0, RLock with its watchdog, told what to do over a pipe",
+	About: "Redisson 4.7.0, RLock with its watchdog; gets its orders over a pipe",
 	Open: func(addr string, ttl time.Duration) (Client, error) {
 		return openRedisson(addr, ttl)
 	},
@@ -82,10 +82,10 @@ func (c *redissonClient) Lock(ctx context.Context, key string) (Lease, error) {
 }
 
 func (c *redissonClient) Close() error {
-	kill := time.AfterFunc(2*time.Second, func() { _ = c.cmd.Process.Kill() }) // one that still waits
+	kill := time.AfterFunc(2*time.Second, func() { _ = c.cmd.Process.Kill() }) // in case a call still waits
 	defer kill.Stop()
 	_ = c.in.Close()
-	for range c.answers { // until it has ended
+	for range c.answers { // until the process has ended
 	}
 	return c.cmd.Wait()
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 )
 
-// redsyncPeer is redsync on one server. Its 32 tries are lifted, since a
-// workload waits as long as it takes. With retry 0 it keeps its own delay, 50
+// redsyncPeer is redsync on one server, without its limit of 32 tries, since a
+// workload waits as long as necessary. With retry 0 it keeps its default delay, 50
 // to 250 ms at random.
 func redsyncPeer(retry time.Duration) *Peer {
 	p := &Peer{

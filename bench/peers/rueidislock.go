@@ -10,15 +10,15 @@ import (
 
 const rueidisPrefix = "rueidislock"
 
-// rueidislockPeer is rueidislock on one server, at its best:
+// rueidislockPeer is rueidislock on one server, in its best configuration:
 //
-//   - KeyMajority 1, since there is one server; its default of 2 takes three keys;
-//   - NoLoopTracking, without which each renewal's own invalidation makes it
-//     renew again, in an endless loop (v1.0.79);
-//   - TryNextAfter 1 s: with client-side caching on it is no polling interval
-//     but the limit of one attempt, and its 20 ms fail on a busy machine.
+//   - KeyMajority 1, since there is one server; the default of 2 locks three keys;
+//   - NoLoopTracking: without it each renewal invalidates its own key, which makes the
+//     library renew again, in an endless loop (v1.0.79);
+//   - TryNextAfter 1 s: with client-side caching it is not a polling interval
+//     but the limit of one attempt, and the default of 20 ms fails on a busy machine.
 //
-// The renewal interval is its own, half of the lease.
+// The renewal interval is the default, half of the lease.
 var rueidislockPeer = &Peer{
 	Name:       "rueidislock",
 	About:      "v1.0.79; client-side caching, KeyMajority 1, NoLoopTracking, TryNextAfter 1 s; renews at half of the lease",
@@ -61,8 +61,8 @@ type rueidislockLease struct {
 	cancel context.CancelFunc
 }
 
-// Unlock knows of a loss only by the lock's context: cancel, which waits until
-// the key was deleted, has no result.
+// Unlock learns of a loss only from the lock's context. cancel waits until the key
+// is deleted, but returns nothing.
 func (l *rueidislockLease) Unlock(context.Context) error {
 	err := l.ctx.Err()
 	l.cancel()

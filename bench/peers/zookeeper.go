@@ -15,10 +15,10 @@ var zookeeperEngine = &Engine{
 	Peers: []*Peer{zkLockPeer, curatorKinds, zkLockgenPeer},
 }
 
-// zkLockPeer is the client library's own lock, one session for the process.
+// zkLockPeer is the lock of go-zookeeper, with one session for the process.
 var zkLockPeer = &Peer{
 	Name:  "zk.Lock",
-	About: "go-zookeeper v1.0.4; one Conn per process, a Lock per call; hears of no context",
+	About: "go-zookeeper v1.0.4; one Conn per process, a Lock per call; ignores contexts",
 	Rival: true,
 	Open: func(addr string, ttl time.Duration) (Client, error) {
 		conn, events, err := zk.Connect([]string{addr}, ttl, zk.WithLogInfo(false))
@@ -33,7 +33,7 @@ var zkLockPeer = &Peer{
 	},
 }
 
-// zkLockgenPeer is the library of this project on ZooKeeper, with default Options.
+// zkLockgenPeer is lockgen on ZooKeeper with default Options.
 var zkLockgenPeer = &Peer{
 	Name:  Ours,
 	About: "this project; default Options; one session per lease length, fencing tokens",

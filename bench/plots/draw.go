@@ -21,7 +21,7 @@ const (
 	margin        = 10
 )
 
-// theme is the colours of a page.
+// theme holds the colours of a page.
 type theme struct {
 	name                    string
 	paper, ink, faint, grid color.Color
@@ -37,8 +37,8 @@ var (
 	dark  = theme{"dark", rgb(0x0d1117), rgb(0xe6edf3), rgb(0x9198a1), rgb(0x30363d), rgb(0xff7b54)}
 )
 
-// libraries have the same colour in every picture, and lockgen is the first. The colours are
-// told apart by who can't tell red from green, on both pages.
+// libraries lists the colours of the libraries, the same in every picture. lockgen is the first. On both
+// pages the colours can be distinguished with red-green colour blindness.
 var libraries = []struct {
 	name string
 	hex  uint32
@@ -70,7 +70,7 @@ func (t theme) of(peer string) color.Color {
 	return t.faint
 }
 
-// draw writes the file in each of the formats.
+// draw writes the picture to file in each of the formats kinds.
 func (p *picture) draw(d data, t theme, file string, kinds []string) error {
 	pl := plot.New()
 	p.dress(pl, d, t)
@@ -88,7 +88,7 @@ func (p *picture) draw(d data, t theme, file string, kinds []string) error {
 	return nil
 }
 
-// A browser without the typeface of the pictures takes one of the same widths.
+// A browser without the typeface of the pictures uses one with the same widths.
 const (
 	family   = "font-family:Liberation Sans;"
 	families = "font-family:Liberation Sans,Arial,Helvetica,sans-serif;"
@@ -132,7 +132,7 @@ func (p *picture) dress(pl *plot.Plot, d data, t theme) {
 	pl.Legend.ThumbnailWidth, pl.Legend.Padding = 12, 2
 }
 
-// bars puts the libraries of each workload side by side.
+// bars draws the libraries of each workload side by side.
 func (p *picture) bars(pl *plot.Plot, d data, t theme) {
 	var labels []string
 	for _, g := range p.groups {
@@ -146,13 +146,13 @@ func (p *picture) bars(pl *plot.Plot, d data, t theme) {
 	}
 	pl.NominalX(labels...)
 	pl.X.Tick.Label.Color, pl.X.Padding = t.ink, 2
-	pl.X.Min, pl.X.Max = -0.5, 1.18*float64(len(p.groups))-0.5 // the legend stands beside the bars
+	pl.X.Min, pl.X.Max = -0.5, 1.18*float64(len(p.groups))-0.5 // room for the legend
 }
 
 func (p *picture) lines(pl *plot.Plot, d data, t theme) error {
 	least, most := math.Inf(1), 0.0
 	var legend []func()
-	for _, s := range slices.Backward(d.series) { // ours above the others
+	for _, s := range slices.Backward(d.series) { // so that ours is drawn last, above the others
 		var xys plotter.XYs
 		for _, at := range s.points {
 			if at.y > 0 {
@@ -180,7 +180,7 @@ func (p *picture) lines(pl *plot.Plot, d data, t theme) error {
 	return nil
 }
 
-// bar is one library's bars. They stand on the lower end of the axis, which has no zero.
+// bar draws one library's bars. They begin at the lower end of the axis, which has no zero.
 type bar struct {
 	color       color.Color
 	left, right float64
@@ -204,7 +204,7 @@ func (b *bar) Thumbnail(c *draw.Canvas) {
 	c.FillPolygon(b.color, []vg.Point{{X: c.Min.X, Y: c.Min.Y}, {X: c.Min.X, Y: c.Max.Y}, {X: c.Max.X, Y: c.Max.Y}, {X: c.Max.X, Y: c.Min.Y}})
 }
 
-// decades are the powers of ten around all values. A bar of the least value is still seen.
+// decades returns the powers of ten around all values. The lower one leaves the bar of the least value visible.
 func decades(d data) (least, most float64) {
 	least, most = math.Inf(1), 0
 	for _, s := range d.series {
@@ -217,7 +217,7 @@ func decades(d data) (least, most float64) {
 	return math.Pow(10, math.Floor(math.Log10(least/1.3))), math.Pow(10, math.Ceil(math.Log10(most)))
 }
 
-// powers are the marks of an axis.
+// powers marks an axis at powers of ten.
 type powers struct{}
 
 // Ticks implements [plot.Ticker].
@@ -228,7 +228,7 @@ func (powers) Ticks(least, most float64) (all []plot.Tick) {
 	return all
 }
 
-// at marks the values at which something was measured.
+// at marks an axis at the values that were measured.
 func at(d data) plot.Ticker {
 	var marks plot.ConstantTicks
 	for _, s := range d.series {
@@ -241,7 +241,7 @@ func at(d data) plot.Ticker {
 	return marks
 }
 
-// short writes 100000 as 100k.
+// short formats 100000 as 100k.
 func short(v float64) string {
 	switch {
 	case v >= 1e6:

@@ -1,5 +1,5 @@
-// Plots draws what bench -json has measured: rate, waiting, shares and cost beside other
-// libraries, and growth with keys, waiters, processes and holds. Each picture is an SVG and
+// Plots draws the results of bench -json: rate, waiting, shares and cost of lockgen and of other
+// libraries, and how they grow with keys, waiters, processes and holds. Each picture is an SVG and
 // a PNG, for a light page and for a dark one.
 //
 //	go run ./plots -out ../docs/plots contention.json holds.json
@@ -42,7 +42,7 @@ func run(out string, files []string, pictures []picture, kinds ...string) error 
 	for _, p := range pictures {
 		data := p.collect(reports)
 		if len(data.series) == 0 {
-			continue // a report of some workloads only
+			continue // the reports lack its workloads
 		}
 		for _, t := range []theme{light, dark} {
 			if err := p.draw(data, t, filepath.Join(out, p.name+"-"+t.name), kinds); err != nil {
@@ -52,12 +52,12 @@ func run(out string, files []string, pictures []picture, kinds ...string) error 
 		drawn++
 	}
 	if drawn == 0 {
-		return fmt.Errorf("%v: no workload that a picture shows", files)
+		return fmt.Errorf("%v: no picture shows any of these workloads", files)
 	}
 	return nil
 }
 
-// report is what the pictures need of bench's report.
+// report is the part of bench's report that the pictures need.
 type report struct {
 	Began                       date
 	Commit, Go, Engine, Version string
@@ -103,7 +103,7 @@ func read(file string) (*report, error) {
 	return &r, nil
 }
 
-// caption says on what it was measured.
+// caption describes what was measured on which machine.
 func (r *report) caption() string {
 	network := "loopback"
 	if r.RTT != "" {

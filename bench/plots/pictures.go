@@ -5,17 +5,17 @@ import (
 	"slices"
 )
 
-// picture is one figure: bars by workload, or lines over a number.
+// picture is one figure: bars by workload, or lines over an axis of numbers.
 type picture struct {
 	name, title, unit string
-	column            string            // of bench's report
-	scale             func(row) float64 // of the column's value; nil means 1
-	groups            []group           // bars, or the points of a line with their x
-	x                 string            // the axis of a line; empty for bars
-	over              string            // the column that is x, where the workloads do not say it
+	column            string            // the column of bench's report to show
+	scale             func(row) float64 // the factor of the column's value; nil means 1
+	groups            []group           // the bars, or the points of a line with their x
+	x                 string            // the title of a line's axis; empty for bars
+	over              string            // the column with x, if x is not in groups
 }
 
-// group is a workload, and its name or number in the picture.
+// group is a workload, with its name or number in the picture.
 type group struct {
 	workload, label string
 	x               float64
@@ -55,16 +55,16 @@ var pictures = []picture{
 		scale: func(r row) float64 { return r.Values["holds"].Median / 100 }, over: "holds", groups: []group{{workload: "holds"}, {workload: "holds10x"}}},
 }
 
-// point is a value: of the group at x, or over x.
+// point is one value y, of the group with index x or at x of the axis.
 type point struct{ x, y float64 }
 
-// series is what one library has.
+// series holds the points of one library.
 type series struct {
 	peer   string
 	points []point
 }
 
-// data is what a picture shows. A library that took no part in a workload has no point there.
+// data holds the values of a picture. A library has no point for a workload that it took no part in.
 type data struct {
 	caption string
 	series  []series
@@ -109,7 +109,7 @@ func (d *data) add(peer string, at point) {
 		d.series = append(d.series, series{peer: peer})
 	}
 	s := &d.series[i]
-	if !slices.ContainsFunc(s.points, func(o point) bool { return o.x == at.x }) { // the first report says it
+	if !slices.ContainsFunc(s.points, func(o point) bool { return o.x == at.x }) { // the value of the first report counts
 		s.points = append(s.points, at)
 	}
 	slices.SortFunc(s.points, func(a, b point) int { return cmp.Compare(a.x, b.x) })

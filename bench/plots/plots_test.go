@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// sample is a report in which every library is in every workload, one of them with nothing.
+// sample writes a report in which every library is in every workload, one of them without values, and returns its file.
 func sample(t *testing.T) string {
 	t.Helper()
 	r := map[string]any{"Began": "2026-01-02T03:04:05Z", "Commit": "abc1234", "Go": "go1.26", "Engine": "redis", "Version": "7.0", "Cores": 2, "Runs": 1, "Seconds": 0.5}
@@ -47,8 +47,8 @@ func sample(t *testing.T) string {
 	return file
 }
 
-// Each picture is there for both pages, names every library and what it was measured on, and is
-// the same when it is drawn again.
+// TestEveryPictureIsDrawn checks that each picture exists for both pages, names every library and the
+// machine, and is the same when it is drawn again.
 func TestEveryPictureIsDrawn(t *testing.T) {
 	file, once, again := sample(t), t.TempDir(), t.TempDir()
 	for folder, drawn := range map[string][]picture{once: pictures, again: {pictures[0], pictures[len(pictures)-1]}} { // bars and lines
@@ -76,11 +76,11 @@ func TestEveryPictureIsDrawn(t *testing.T) {
 				}
 			}
 			if other, err := os.ReadFile(filepath.Join(again, name+".svg")); err == nil && string(other) != string(svg) {
-				t.Errorf("%s.svg: drawn again it is another", name)
+				t.Errorf("%s.svg differs when it is drawn again", name)
 			}
 		}
 	}
-	if err := run(once, []string{file}, pictures[:1], "png"); err != nil { // of more the race detector would make a minute
+	if err := run(once, []string{file}, pictures[:1], "png"); err != nil { // more pictures would take a minute under the race detector
 		t.Fatal(err)
 	}
 	for _, theme := range []theme{light, dark} {
@@ -88,7 +88,7 @@ func TestEveryPictureIsDrawn(t *testing.T) {
 	}
 }
 
-// bitmap says that a PNG has the colour of the page at its corner.
+// bitmap checks that the corner of a PNG has the colour of the page.
 func bitmap(t *testing.T, file string, of theme) {
 	t.Helper()
 	f, err := os.Open(file)
@@ -103,11 +103,11 @@ func bitmap(t *testing.T, file string, of theme) {
 	r, g, b, _ := picture.At(2, 2).RGBA()
 	wantR, wantG, wantB, _ := of.paper.RGBA()
 	if r != wantR || g != wantG || b != wantB {
-		t.Errorf("%s: the page is %x %x %x", file, r, g, b)
+		t.Errorf("%s: the colour of the corner is %x %x %x", file, r, g, b)
 	}
 }
 
-// The pictures of the page are those that are drawn, and it shows each.
+// TestThePageShowsEveryPicture checks that docs/performance.md shows exactly the pictures that are drawn.
 func TestThePageShowsEveryPicture(t *testing.T) {
 	page, err := os.ReadFile("../../docs/performance.md")
 	if err != nil {

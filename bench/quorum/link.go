@@ -9,7 +9,7 @@ import (
 
 var errCut = errors.New("this master can't be reached from here")
 
-// link is a way to one master, which can be cut.
+// link is the way from a client to one master. A test can cut it.
 type link struct {
 	mu    sync.Mutex
 	isCut bool
@@ -31,7 +31,7 @@ func (l *link) dial(ctx context.Context, network, addr string) (net.Conn, error)
 	return c, nil
 }
 
-// cut ends all connections, and begins no other until it is mended.
+// cut closes all connections and refuses new ones until the link is restored.
 func (l *link) cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -42,7 +42,7 @@ func (l *link) cut() {
 	l.conns = nil
 }
 
-func (l *link) mend() {
+func (l *link) restore() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.isCut = false

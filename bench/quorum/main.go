@@ -1,16 +1,16 @@
-// Command quorum measures package quorum beside redsync with five pools, in one run, on five Redis
-// masters of its own, under the same faults:
+// Command quorum compares package quorum with redsync on five pools, in one run, on five Redis
+// masters that it starts itself, under the same faults:
 //
 //	GOWORK=off go run ./quorum [-seconds 3] [-tries 1000] [-readme README.md]
 //	GOWORK=off go run ./quorum -restarts [-tries 1000]
 //	GOWORK=off go run ./quorum -votes-at-once [-tries 100]
 //
-// alone is one caller, each time with another key; hot is three processes of two callers on one
-// key, a millisecond inside. Both are measured with all well, and with two masters hung (SIGSTOP).
+// In alone, one caller locks a different key each time. In hot, three processes of two callers lock one
+// key, with a millisecond inside. Both are measured while all masters work, and with two masters hung (SIGSTOP).
 // Then masters restart empty, again and again, while one process holds many keys and two others ask
-// for them. A try counts only if it could be a double grant: each master that was asked afterwards
-// says who has the key, a majority names another than the holder or nobody, and the holder's
-// lock was proven when the other had its answer.
+// for them. A try counts only if it could be a double grant. That is so if, by the answers of the masters
+// after the restarts, a majority does not have the holder as the key's owner, and the holder's lock was
+// still proven when another process had its answer.
 package main
 
 import (
@@ -33,41 +33,41 @@ import (
 )
 
 var (
-	seconds = flag.Float64("seconds", 3, "`length` of each measurement")
-	tries   = flag.Int("tries", 1000, "`number` of locks whose masters restart empty while another asks for them")
-	only    = flag.Bool("restarts", false, "nothing but these")
-	mistake = flag.Bool("votes-at-once", false, "nothing but these, with a quorum whose members vote as soon as they have restarted; fails unless that is caught")
-	readme  = flag.String("readme", "", "`file` whose table is replaced")
+	seconds = flag.Float64("seconds", 3, "`length` of each measurement in seconds")
+	tries   = flag.Int("tries", 1000, "`number` of tries: locks whose masters restart empty while another process asks for them")
+	only    = flag.Bool("restarts", false, "measure only the restarts")
+	mistake = flag.Bool("votes-at-once", false, "measure only the restarts, with a quorum whose members vote as soon as they have restarted; fail unless that is caught")
+	readme  = flag.String("readme", "", "`file` to write the table into")
 )
 
 const (
 	masters   = 5
 	processes = 3
-	callers   = 2 // of a process
+	callers   = 2 // of each process
 
-	// keysAtOnce is how many keys of each library are held while masters restart.
+	// keysAtOnce is the number of keys of each library that are held while masters restart.
 	keysAtOnce = 50
 
-	// wasted is how many rounds may yield too few tries, for each that does not.
+	// wasted is how many rounds without tries are allowed for each round with tries.
 	wasted = 4
 
-	// worst is by how much an acquire may take longer with two masters hung.
+	// worst is the largest allowed ratio of an acquire with two masters hung to one with none.
 	worst = 1.5
 )
 
 // ttl is the lease of each lock.
 var ttl = time.Second
 
-// longest is the longest lease of any process.
+// longest returns the longest lease of any process.
 func longest() time.Duration { return ttl * 6 / 5 }
 
-// recovery is how long after a restart all masters vote: Redis tells its age in whole seconds.
+// recovery returns how long after a restart all masters vote. It includes two seconds because Redis tells its uptime in whole seconds.
 func recovery() time.Duration { return longest() + 2*time.Second }
 
-// timeout is ours of one call to one master, and redsync's own, which is a twentieth of the ttl.
+// timeout is the limit of one call to one master: a twentieth of the ttl, as is redsync's default.
 var timeout = 50 * time.Millisecond
 
-// silent keeps go-redis from printing each connection that a fault breaks.
+// silent is a logger that prints nothing, since go-redis logs each connection that a fault breaks.
 type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
@@ -104,14 +104,14 @@ func end(err error) {
 	os.Exit(0)
 }
 
-// yield is what one peer has shown.
+// yield holds the results of one peer.
 type yield struct {
-	well, hung   histogram.Histogram // acquires alone
-	hotWell, hot hot                 // with all well, and with two hung
+	well, hung   histogram.Histogram // acquires of alone
+	hotWell, hot hot                 // with no master hung, and with two
 	restarts     *tally
 }
 
-// measure prints a table, and puts it into the file that is asked for.
+// measure prints a table and writes it into the file of -readme, if any.
 func measure(servers []*testserver.Instance, out io.Writer) error {
 	time.Sleep(recovery())
 	var all []*yield
@@ -126,7 +126,7 @@ func measure(servers []*testserver.Instance, out io.Writer) error {
 		load(servers, all)
 	}
 	begin := time.Now()
-	r := &restarts{servers: servers, peers: peers, keys: keysAtOnce, goOn: recovery()}
+	r := &restarts{servers: servers, peers: peers, keys: keysAtOnce, askFor: recovery()}
 	tallies, err := r.run(*tries, wasted*(1+*tries/keysAtOnce))
 	if err != nil {
 		return err
@@ -140,10 +140,10 @@ func measure(servers []*testserver.Instance, out io.Writer) error {
 	return verdict(all, out)
 }
 
-// load measures locks while no master forgets.
+// load measures locks while no master restarts.
 func load(servers []*testserver.Instance, all []*yield) {
 	for i, p := range peers {
-		p.alone() // makes connections
+		p.alone() // opens connections
 		all[i].well, all[i].hotWell = p.alone(), p.hot()
 	}
 	servers[1].Stop()
@@ -155,7 +155,7 @@ func load(servers []*testserver.Instance, all []*yield) {
 	servers[3].Cont()
 }
 
-// verdict prints the table, and says what in it is wrong.
+// verdict prints the table and returns an error if a result is wrong.
 func verdict(all []*yield, out io.Writer) error {
 	text := table(all)
 	fmt.Fprint(out, text)
@@ -179,7 +179,7 @@ func (y *yield) ratio() float64 {
 	return float64(y.hung.Quantile(0.5)) / float64(y.well.Quantile(0.5))
 }
 
-// table shows a column for each peer.
+// table returns a table with a column for each peer.
 func table(all []*yield) string {
 	var text strings.Builder
 	row := func(title string, cell func(*yield) string) {
@@ -214,7 +214,7 @@ func short(d time.Duration) time.Duration {
 	return d.Round(time.Millisecond)
 }
 
-// hot is what a hot key has yielded.
+// hot holds the results of hot.
 type hot struct {
 	holds   int
 	doubles int64
@@ -225,16 +225,16 @@ func (h *hot) String() string {
 	return fmt.Sprintf("%.0f; %s; %d", float64(h.holds) / *seconds, quantiles(&h.waits), h.doubles)
 }
 
-// length is how long one measurement takes.
+// length returns the length of one measurement.
 func length() time.Duration { return time.Duration(*seconds * float64(time.Second)) }
 
-// alone has one caller take locks that nobody else wants.
+// alone measures one caller that acquires locks that nobody else wants.
 func (p *peer) alone() (took histogram.Histogram) {
 	for i, end := 0, time.Now().Add(length()); time.Now().Before(end); i++ {
 		begin := time.Now()
 		held, err := p.lock[0](context.Background(), fmt.Sprintf("alone %d %d", end.UnixNano(), i), wish{})
 		if err != nil {
-			continue // and counts by what it keeps the others from
+			continue // it counts by the time that it takes from other acquires
 		}
 		took.Add(time.Since(begin))
 		held.free()
@@ -242,7 +242,7 @@ func (p *peer) alone() (took histogram.Histogram) {
 	return took
 }
 
-// hot has all callers take one lock.
+// hot measures all callers on one lock.
 func (p *peer) hot() (h hot) {
 	ctx, cancel := context.WithTimeout(context.Background(), length())
 	defer cancel()
@@ -275,7 +275,7 @@ func (p *peer) hot() (h hot) {
 	return h
 }
 
-// replace puts the table between the marks in file.
+// replace writes the table between the marks in file.
 func replace(file, text string) error {
 	const begin, end = "<!-- figures quorum -->\n", "<!-- end -->\n"
 	old, err := os.ReadFile(file)

@@ -13,18 +13,18 @@ import (
 	"strings"
 )
 
-// broken is what this command says when it has found a double grant of ours.
+// broken is the error text of a double grant of ours.
 const broken = "EXCLUSION WAS BROKEN"
 
-// The mistake votes-at-once of internal/sim/mutants.
+// The mutant votes-at-once of internal/sim/mutants.
 const (
 	votes       = "../runtime/backends/quorum/member.go"
 	waits       = "missing > 0 {"
 	votesAtOnce = "missing > 0 && false {"
 )
 
-// catch runs this command again, with a quorum whose members vote as soon as they have restarted,
-// and fails unless that is found.
+// catch runs this command again, with a quorum whose members vote as soon as they have restarted.
+// It fails unless that run reports the broken exclusion.
 func catch() error {
 	folder, err := os.MkdirTemp("", "lockgen-quorum-")
 	if err != nil {
@@ -50,7 +50,7 @@ func catch() error {
 	return nil
 }
 
-// wrong writes the mistake into folder, and what makes the go command build that.
+// wrong writes the mutant into folder, and an overlay with which the go command builds it.
 func wrong(folder string) (overlay string, err error) {
 	path, err := filepath.Abs(votes)
 	if err != nil {

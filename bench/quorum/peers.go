@@ -19,18 +19,18 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// locking takes a lock for one process.
+// locking acquires a lock for one process.
 type locking func(ctx context.Context, key string, w wish) (*hold, error)
 
-// wish is how a lock is taken.
+// wish says how a lock is acquired.
 type wish struct {
-	try   bool // the masters are asked once
-	fixed bool // ours is not renewed, so that it does not hear of masters that forgot it; redsync never renews
+	try   bool // ask the masters only once
+	fixed bool // don't renew ours, since a renewal would discover the masters that forgot the lock; redsync never renews
 }
 
-// hold is a lock that was taken.
+// hold is a lock that was acquired.
 type hold struct {
-	proven func() bool // the library promises still that nobody else has it
+	proven func() bool // whether the library still promises that nobody else has the lock
 	free   func()
 }
 
@@ -38,15 +38,15 @@ type hold struct {
 type peer struct {
 	name string
 	join func(p *peer, clients []*redis.Client) locking
-	// owner asks a master who has a key there. The answer is there when all has run.
+	// owner adds to all the question who has key at a master. answer is valid once all has run.
 	owner func(all redis.Pipeliner, key string) (answer func() string)
 
 	lock   []locking // by process
-	links  []*link   // of the first process, to each master
+	links  []*link   // from the first process to each master
 	closes []func() error
 }
 
-// peers are ours, and what it is measured against.
+// peers lists ours and the library that it is compared with.
 var peers = []*peer{
 	{name: "lockgen", join: joinQuorum, owner: func(all redis.Pipeliner, key string) func() string {
 		owners := all.HKeys(context.Background(), key)
@@ -57,7 +57,7 @@ var peers = []*peer{
 	}},
 }
 
-// joinQuorum is a Locker with default Options.
+// joinQuorum makes a Locker with default Options.
 func joinQuorum(p *peer, clients []*redis.Client) locking {
 	members := map[string]driver.Backend{}
 	for i, c := range clients {
@@ -71,7 +71,7 @@ func joinQuorum(p *peer, clients []*redis.Client) locking {
 	}
 }
 
-// joinRedsync is redsync with its own delay between tries, and without its limit of 32.
+// joinRedsync makes redsync with its default delay between tries, and without its limit of 32 tries.
 func joinRedsync(_ *peer, clients []*redis.Client) locking {
 	var pools []syncredis.Pool
 	for _, c := range clients {
@@ -89,8 +89,8 @@ func joinRedsync(_ *peer, clients []*redis.Client) locking {
 	}
 }
 
-// open makes the processes, each with clients of its own that heed a call's context: without that
-// redsync would wait for a master that hangs as long as go-redis does.
+// open makes the processes. Each has clients of its own that obey the contexts of calls: otherwise
+// redsync would wait for a hung master as long as go-redis does.
 func (p *peer) open(servers []*testserver.Instance) error {
 	p.lock, p.links, p.closes = nil, nil, nil
 	for i := range processes {

@@ -14,35 +14,35 @@ import (
 	"github.com/lockgen/lockgen/internal/testserver"
 )
 
-// shape is how a lock can be lost to masters that forget: so many can't be reached by who takes it,
-// and so many of those that granted it restart empty. In each, a majority then knows nothing of it.
+// shape is a way to lose a lock by restarts: cut masters can't be reached by the process that acquires it,
+// and restarted masters of those that granted it restart empty. In each shape a majority then does not know the lock.
 type shape struct{ cut, restarted int }
 
 var shapes = []shape{{2, 1}, {2, 2}, {1, 2}, {0, 3}}
 
 const (
-	// pause is how long who was refused waits at most, before it asks again.
+	// pause is the longest wait of a refused process before it asks again.
 	pause = 50 * time.Millisecond
 )
 
-// tally is what restarts have done to the locks of one peer.
+// tally counts the effects of restarts on the locks of one peer.
 type tally struct {
-	tries   int // that could have been double grants
-	doubles int // that were
-	idle    int // that could not: it was over before another had been answered
-	served  int // keys that another took in the end
+	tries   int // trials that could have been double grants
+	doubles int // trials that were double grants
+	idle    int // trials that could not: the holder's lock was over before another process had an answer
+	served  int // keys that another process acquired in the end
 }
 
-// trial is one key, which one process holds while masters restart and others ask for it.
+// trial is one key. One process holds it while masters restart and others ask for it.
 type trial struct {
 	p        *peer
 	key      string
-	fixed    bool // the holder's lock is
+	fixed    bool // the holder's lock is not renewed
 	holder   *hold
-	ask      []func() string // who has the key, by master
-	owner    string          // of the key at a majority, before the restarts
-	forgot   int             // masters without that owner, after them
-	answered bool            // another was refused while the holder's lock was proven
+	ask      []func() string // the key's owner, by master
+	owner    string          // at a majority, before the restarts
+	forgot   int             // masters without that owner after the restarts
+	answered bool            // another process had an answer while the holder's lock was proven
 
 	mu     sync.Mutex
 	inside []*hold
@@ -50,19 +50,19 @@ type trial struct {
 	served bool
 }
 
-// enter notes who has the key now, and whether another has as well.
+// enter records a hold of the key, and whether another process has one at the same time.
 func (t *trial) enter(h *hold) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, other := range t.inside {
-		// In this order: what is proven last was granted before, and so was proven all along.
+		// The order matters: h was granted before, so if it is proven after other was asked, both were proven at one moment.
 		t.double = t.double || other.proven() && h.proven()
 	}
 	t.served = t.served || h != t.holder
 	t.inside = append(t.inside, h)
 }
 
-// leave frees what h has.
+// leave releases h.
 func (t *trial) leave(h *hold) {
 	t.mu.Lock()
 	t.inside = slices.DeleteFunc(t.inside, func(other *hold) bool { return other == h })
@@ -70,7 +70,7 @@ func (t *trial) leave(h *hold) {
 	h.free()
 }
 
-// serve takes the key for another process, again and again until it has it or ctx ends.
+// serve tries to acquire the key for another process until it succeeds or ctx ends.
 func (t *trial) serve(ctx context.Context, process int) {
 	for ctx.Err() == nil {
 		h, err := t.p.lock[process](ctx, t.key, wish{})
@@ -84,7 +84,7 @@ func (t *trial) serve(ctx context.Context, process int) {
 	}
 }
 
-// try asks for the key for as long as the holder's lock is proven.
+// try asks for the key as long as the holder's lock is proven.
 func (t *trial) try(ctx context.Context) {
 	for t.holder.proven() {
 		h, err := t.p.lock[2](ctx, t.key, wish{try: true})
@@ -98,7 +98,7 @@ func (t *trial) try(ctx context.Context) {
 	}
 }
 
-// rest is the time between two calls that were refused.
+// rest waits between two refused calls.
 func rest(ctx context.Context) {
 	select {
 	case <-ctx.Done():
@@ -106,7 +106,7 @@ func rest(ctx context.Context) {
 	}
 }
 
-// count adds t to what there is of its peer.
+// count adds t to the tally of its peer.
 func (y *tally) count(t *trial) {
 	switch {
 	case t.double:
@@ -122,20 +122,20 @@ func (y *tally) count(t *trial) {
 	}
 }
 
-// restarts are rounds, in each of which masters restart empty under the holders of many keys.
+// restarts runs rounds in which masters restart empty while many keys are held.
 type restarts struct {
 	servers []*testserver.Instance
 	clients []*redis.Client
 	peers   []*peer
-	keys    int           // of each peer, in a round
-	goOn    time.Duration // for so long others ask for the keys
+	keys    int           // of each peer in a round
+	askFor  time.Duration // how long others ask for the keys
 	rounds  int
-	deaths  int       // of masters
-	vote    time.Time // when all masters do
-	failed  error     // why a holder had no lock
+	deaths  int       // restarts of masters
+	vote    time.Time // when all masters vote
+	failed  error     // why a holder got no lock
 }
 
-// run has rounds until each peer has so many tries, and at most as many as that.
+// run makes rounds until each peer has the given number of tries. It fails after most rounds.
 func (r *restarts) run(tries, most int) (all []*tally, err error) {
 	for _, s := range r.servers {
 		c := redis.NewClient(&redis.Options{Addr: s.Addr()})
@@ -146,7 +146,7 @@ func (r *restarts) run(tries, most int) (all []*tally, err error) {
 		all = append(all, &tally{})
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), ttl)
-	each(r.hold(ctx, "at first"), func(t *trial) { t.leave(t.holder) }) // makes connections, for which a call has little time
+	each(r.hold(ctx, "at first"), func(t *trial) { t.leave(t.holder) }) // opens connections, for which later calls have no time
 	cancel()
 	lacks := func(y *tally) bool { return y.tries < tries }
 	for ; slices.ContainsFunc(all, lacks); r.rounds++ {
@@ -165,17 +165,17 @@ func (r *restarts) run(tries, most int) (all []*tally, err error) {
 	return all, nil
 }
 
-// round is one restart of some masters, which all vote before it, under the holders of new keys.
+// round restarts some masters once, while new keys are held. It first waits until all masters vote.
 func (r *restarts) round() ([]*trial, error) {
 	how, first := shapes[r.rounds%len(shapes)], rand.N(masters)
 	for _, p := range r.peers {
 		for i := range how.cut {
 			l := p.links[(first+how.restarted+i)%masters]
 			l.cut()
-			defer l.mend()
+			defer l.restore()
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*ttl+r.goOn)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*ttl+r.askFor)
 	defer cancel()
 	trials := r.hold(ctx, fmt.Sprint("restart ", r.rounds))
 	defer each(trials, func(t *trial) { t.leave(t.holder) })
@@ -194,13 +194,13 @@ func (r *restarts) round() ([]*trial, error) {
 		return nil, err
 	}
 	each(trials, func(t *trial) { t.try(ctx) })
-	later, end := context.WithTimeout(ctx, r.goOn)
+	later, end := context.WithTimeout(ctx, r.askFor)
 	defer end()
 	each(trials, func(t *trial) { t.serve(later, 2) })
 	return trials, nil
 }
 
-// hold has the first process of each peer take new keys.
+// hold has the first process of each peer acquire new keys.
 func (r *restarts) hold(ctx context.Context, name string) []*trial {
 	var all []*trial
 	for _, p := range r.peers {
@@ -223,7 +223,7 @@ func (r *restarts) hold(ctx context.Context, name string) []*trial {
 	return slices.DeleteFunc(all, func(t *trial) bool { return t.holder == nil })
 }
 
-// restart kills so many masters, from the first on, and starts them with nothing in their memory.
+// restart kills n masters, beginning with first, and starts them again with empty memory.
 func (r *restarts) restart(first, n int) {
 	var all sync.WaitGroup
 	for i := range n {
@@ -234,7 +234,7 @@ func (r *restarts) restart(first, n int) {
 	r.vote = time.Now().Add(recovery())
 }
 
-// look asks all masters who has each key.
+// look asks all masters for the owner of each key.
 func (r *restarts) look(trials []*trial, say func(*trial)) error {
 	ctx := context.Background()
 	for _, t := range trials {
@@ -257,7 +257,7 @@ func (r *restarts) look(trials []*trial, say func(*trial)) error {
 	return nil
 }
 
-// before notes who has the key at a majority.
+// before records the owner of the key at a majority.
 func (t *trial) before() {
 	count := map[string]int{}
 	for _, answer := range t.ask {
@@ -268,7 +268,7 @@ func (t *trial) before() {
 	}
 }
 
-// after counts the masters that would give the key to another.
+// after counts the masters that no longer have that owner.
 func (t *trial) after() {
 	for _, answer := range t.ask {
 		if t.owner != "" && answer() != t.owner {
@@ -277,7 +277,7 @@ func (t *trial) after() {
 	}
 }
 
-// each calls f for all trials at once.
+// each calls f for all trials concurrently.
 func each(all []*trial, f func(*trial)) {
 	var work sync.WaitGroup
 	for _, t := range all {

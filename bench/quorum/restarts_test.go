@@ -9,12 +9,12 @@ import (
 	"github.com/lockgen/lockgen/internal/testserver"
 )
 
-// A quorum's masters that restart empty within a lease do not give its key to another, although a
-// majority of them knows nothing of it.
+// TestRestarts checks that masters of a quorum that restart empty within a lease do not grant its key to
+// another process, although a majority of them does not know the lease.
 func TestRestarts(t *testing.T) {
 	redis.SetLogger(silent{})
-	// Other tests want the machine as well: a try counts only if masters have restarted, and another
-	// has been answered, within the holder's lease.
+	// The lease is long because other tests use the machine too: a try counts only if, within the holder's
+	// lease, masters have restarted and another process has had an answer.
 	ttl, timeout = 1600*time.Millisecond, 600*time.Millisecond
 	var servers []*testserver.Instance
 	for range masters {

@@ -1,6 +1,6 @@
-// Package section is the critical section of every workload: a place in memory
-// that processes share, where an overlap of two holders, a lost update or a
-// fencing token that did not rise leaves a trace.
+// Package section is the critical section of every workload. It is in memory that
+// processes share, and counts overlaps of two holders, lost updates and fencing tokens
+// that did not rise.
 package section
 
 import (
@@ -10,7 +10,7 @@ import (
 	"unsafe"
 )
 
-// Board is the slots of one measurement, a file that its processes map. Each
+// Board holds the slots of one measurement, in a file that its processes map. Each
 // lock has one slot.
 type Board struct {
 	memory []byte
@@ -19,7 +19,7 @@ type Board struct {
 
 const slotSize = int(unsafe.Sizeof(Slot{}))
 
-// Create makes the file of a board with n slots.
+// Create creates the file of a board with n slots.
 func Create(path string, n int) (err error) {
 	file, err := os.Create(path)
 	if err != nil {
@@ -29,7 +29,7 @@ func Create(path string, n int) (err error) {
 	return file.Truncate(int64(n * slotSize))
 }
 
-// Open maps the board at path. What one process writes to it all others see.
+// Open maps the board at path. All processes that map it see each other's writes.
 func Open(path string) (*Board, error) {
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -48,21 +48,21 @@ func Open(path string) (*Board, error) {
 	return &Board{memory: memory, slots: unsafe.Slice(first, len(memory)/slotSize)}, nil
 }
 
-// Close unmaps the board; its slots must not be used any more.
+// Close unmaps the board. Its slots must not be used after that.
 func (b *Board) Close() error { return unmap(b.memory) }
 
 // Slot returns the slot of lock i.
 func (b *Board) Slot(i int) *Slot { return &b.slots[i] }
 
-// Totals is what the slots of a board have seen.
+// Totals holds the sums over all slots of a board.
 type Totals struct {
-	Visits   uint64 // as the counters say that would race
-	Overlaps uint64 // entered or left while another was inside
-	Stale    uint64 // entered with a token not above the one before
-	Inside   uint64 // entered and not left
+	Visits   uint64 // counted without atomic increments, so that a lost update shows
+	Overlaps uint64 // entries and exits while another holder was inside
+	Stale    uint64 // entries with a token not above the one before
+	Inside   uint64 // entries without an exit
 }
 
-// Totals adds up all slots. It is exact once nobody enters any more.
+// Totals adds up all slots. The result is exact once nobody enters any more.
 func (b *Board) Totals() Totals {
 	var t Totals
 	for i := range b.slots {
@@ -77,7 +77,7 @@ func (b *Board) Totals() Totals {
 	return t
 }
 
-// Verify returns what is wrong, given how many visits the processes made.
+// Verify returns an error for each violation. visits is the number of visits that the processes made.
 func (t Totals) Verify(visits uint64) error {
 	var errs []error
 	if t.Overlaps > 0 {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// board returns one board as two processes see it.
+// board returns one board, mapped twice, as by two processes.
 func board(t *testing.T, slots int) (one, other *Board) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "board")

@@ -1,12 +1,12 @@
-// Command sqlengine measures sqllock beside what a SQL database offers by itself,
+// Command sqlengine compares sqllock with the locks that a SQL database offers by itself,
 // in one run on one server:
 //
 //	GOWORK=off go run ./sqlengine -engine mysql|postgres|sqlite [-seconds 2] [-runs 3] [-rtt 500us] [-json]
 //
-// solo is one goroutine on one key; many is 64 goroutines on 64 keys; hot is 64
-// goroutines on one key, with nothing in the section but a check that nobody else
-// is; wakeup is from before a release to the lock in another process that waits for
-// it. The peers take turns; cells are medians over the runs.
+// In solo, one goroutine uses one key; in many, 64 goroutines use 64 keys; in hot, 64
+// goroutines use one key. The section only checks that nobody else is inside. wakeup is the
+// time from before a release until another process that waits has the lock. The peers take
+// turns; cells are medians over the runs.
 package main
 
 import (
@@ -32,9 +32,9 @@ var (
 	engine  = flag.String("engine", "mysql", "`name` of the database: mysql, postgres or sqlite")
 	seconds = flag.Float64("seconds", 2, "`length` of a run")
 	runs    = flag.Int("runs", 3, "`number` of runs of each measurement")
-	rtt     = flag.Duration("rtt", 0, "`time` that a round trip to the server takes longer")
+	rtt     = flag.Duration("rtt", 0, "`time` to add to each round trip to the server")
 	asJSON  = flag.Bool("json", false, "report as JSON")
-	holding = flag.String("holding", "", "`number` of the peer and source of the database that this process holds locks at, for another (see wakeup.go)")
+	holding = flag.String("holding", "", "`number` of the peer and source of the database for a process that holds locks for its parent (see wakeup.go)")
 )
 
 func main() {
@@ -85,7 +85,7 @@ func fail(err error) {
 	os.Exit(1)
 }
 
-// result is what one peer has shown, over all runs.
+// result holds the values of one peer over all runs.
 type result struct {
 	Peer                               string
 	SoloRate, SoloP50                  []float64 // holds/s; ns
@@ -118,7 +118,7 @@ func measure(e *sqlEngine, source string) error {
 	return table.Flush()
 }
 
-// add makes one run of every measurement. p has this number.
+// add makes one run of every measurement with p, which is the peer with this number.
 func (r *result) add(number int, p *peer, source string) error {
 	solo, _, cycles, err := contend(p, source, 1, 1)
 	if err != nil {
@@ -157,8 +157,8 @@ var keys atomic.Int64
 
 func newKey() string { return fmt.Sprintf("bench:%d:%d", time.Now().UnixNano(), keys.Add(1)) }
 
-// contend has n goroutines of one client lock so many keys. It returns their rate, the
-// luckiest one's share over the unluckiest one's, and how long cycles took.
+// contend has n goroutines of one client lock keys keys. It returns their rate, the most holds
+// of a goroutine over the fewest, and how long each cycle took.
 func contend(p *peer, source string, n, keys int) (rate, shares float64, cycles []float64, err error) {
 	c, err := p.open(source)
 	if err != nil {
@@ -169,7 +169,7 @@ func contend(p *peer, source string, n, keys int) (rate, shares float64, cycles 
 	ctx, cancel := context.WithTimeout(context.Background(), 10*length)
 	defer cancel()
 	key := newKey()
-	if _, err := cycle(ctx, c, key, &atomic.Int64{}); err != nil { // connections stand
+	if _, err := cycle(ctx, c, key, &atomic.Int64{}); err != nil { // open the connections
 		return 0, 0, nil, err
 	}
 	counts, errs := make([]float64, n), make([]error, n)

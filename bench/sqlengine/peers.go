@@ -17,21 +17,21 @@ import (
 	"github.com/lockgen/lockgen/runtime/backends/sqllock"
 )
 
-// sqlEngine is a database, and what is measured on it.
+// sqlEngine is a database and the peers that are measured on it.
 type sqlEngine struct {
-	server, env string // of testserver; empty for a file
+	server, env string // for package testserver; empty for a file
 	driver      string
 	source      func(addr, file string) string
 	peers       []*peer
 }
 
-// peer is one way to lock.
+// peer is one kind of lock.
 type peer struct {
 	name string
 	open func(source string) (client, error)
 }
 
-// client is what one process has.
+// client takes locks for one process.
 type client interface {
 	lock(ctx context.Context, key string) (unlock func() error, err error)
 	close()
@@ -73,7 +73,7 @@ func open(driver, source string) (*sql.DB, error) {
 	return db, err
 }
 
-// prepare makes the tables of the peers.
+// prepare creates the tables of the peers.
 func (e *sqlEngine) prepare(source string) error {
 	db, err := open(e.driver, source)
 	if err != nil {
@@ -136,7 +136,7 @@ func (c *lockgen) close() {
 	_ = c.db.Close()
 }
 
-// sessionLock has the server queue, on a connection for each that waits or holds.
+// sessionLock uses the server's own lock and queue. Each waiter and each holder has a connection.
 type sessionLock struct {
 	db         *sql.DB
 	take, free string
@@ -168,7 +168,7 @@ func (c *sessionLock) lock(ctx context.Context, key string) (func() error, error
 
 func (c *sessionLock) close() { _ = c.db.Close() }
 
-// rowLock is a row that is there while the lock is held; it polls every 1 ms.
+// rowLock is a row that exists while the lock is held. Its waiters poll every 1 ms.
 type rowLock struct {
 	db         *sql.DB
 	take, free string
@@ -197,8 +197,8 @@ func (c *rowLock) lock(ctx context.Context, key string) (func() error, error) {
 	}
 }
 
-// exec sends a statement again that InnoDB chose as the victim of a deadlock, as it
-// does where many insert and delete one row.
+// exec runs a statement. It sends the statement again if InnoDB chose it as the victim of a
+// deadlock, which happens when many insert and delete one row.
 func (c *rowLock) exec(ctx context.Context, statement, key string) (r sql.Result, err error) {
 	for {
 		r, err = c.db.ExecContext(ctx, statement, key)
@@ -210,7 +210,7 @@ func (c *rowLock) exec(ctx context.Context, statement, key string) (r sql.Result
 
 func (c *rowLock) close() { _ = c.db.Close() }
 
-// notifier is the one of sqllock's documentation.
+// notifier is the Notifier of sqllock's documentation.
 type notifier string
 
 func (n notifier) Listen(ctx context.Context, channel string, ready func(), notice func(string)) error {

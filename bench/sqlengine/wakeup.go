@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// wakeups returns how long it took from before a release in another process until p, which
-// has this number, had the lock here.
+// wakeups returns the times from before a release in another process until p, which
+// is the peer with this number, had the lock in this process.
 func wakeups(number int, p *peer, source string) (waits []float64, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -28,20 +28,20 @@ func wakeups(number int, p *peer, source string) (waits []float64, err error) {
 	}
 	defer c.close()
 	for i := range 12 {
-		// Each phase of a poll is as likely.
+		// So that each phase of a poll is equally likely.
 		settle := time.Duration(20+7*i)*time.Millisecond + rand.N(2*time.Millisecond)
 		took, err := wakeup(ctx, c, other, settle)
 		if err != nil {
 			return nil, err
 		}
-		if i > 1 { // the first make connections
+		if i > 1 { // the first rounds open connections
 			waits = append(waits, float64(took))
 		}
 	}
 	return waits, nil
 }
 
-// wakeup has other hold a lock until c has waited for it for so long.
+// wakeup has other hold a lock until c has waited for it for settle. It returns the time from before the release to c's lock.
 func wakeup(ctx context.Context, c client, other *holder, settle time.Duration) (time.Duration, error) {
 	key := newKey()
 	if _, err := other.ask(key, settle); err != nil {
@@ -62,7 +62,7 @@ func wakeup(ctx context.Context, c client, other *holder, settle time.Duration) 
 	return time.Duration(at - <-freed), errors.Join(err, <-errs)
 }
 
-// holder is a process that holds locks for this one to wait for.
+// holder is a process that holds locks that this process waits for.
 type holder struct {
 	command *exec.Cmd
 	in      io.WriteCloser
@@ -85,8 +85,8 @@ func startHolder(ctx context.Context, number int, source string) (*holder, error
 	return h, h.command.Start()
 }
 
-// ask has h lock key, or, asked once more, release it after a wait of settle. It returns when
-// h has done so, and when it began to, in nanoseconds since 1970.
+// ask has h lock key or, at the second call, release it after settle. It returns when h has
+// done so. at is when h began, in nanoseconds since 1970.
 func (h *holder) ask(key string, settle time.Duration) (at int64, err error) {
 	if _, err := fmt.Fprintln(h.in, key, settle.Nanoseconds()); err != nil {
 		return 0, err
@@ -99,12 +99,12 @@ func (h *holder) stop() error {
 	return errors.Join(h.in.Close(), h.command.Wait())
 }
 
-// hold does what holder.ask asks this process for, until it asks no more.
+// hold serves the requests of holder.ask until its input ends.
 func hold(e *sqlEngine, holding string) error {
 	first, source, _ := strings.Cut(holding, " ")
 	var number int
 	if _, err := fmt.Sscan(first, &number); err != nil || number >= len(e.peers) {
-		return fmt.Errorf("%q is no number of a peer", first)
+		return fmt.Errorf("%q is not the number of a peer", first)
 	}
 	c, err := e.peers[number].open(source)
 	if err != nil {
@@ -115,7 +115,7 @@ func hold(e *sqlEngine, holding string) error {
 		var key string
 		var settle time.Duration
 		if _, err := fmt.Fscanln(os.Stdin, &key, (*int64)(&settle)); err != nil {
-			return nil //nolint:nilerr // it asks no more
+			return nil //nolint:nilerr // the parent asks nothing more
 		}
 		unlock, err := c.lock(context.Background(), key)
 		if err != nil {

@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// format is what the proxy has to know of a protocol.
+// format is the part of a protocol that the proxy needs.
 type format struct {
 	read      func(r *bufio.Reader) ([]byte, error) // one request or reply
-	arguments func(request []byte) []string         // its name first
-	silent    func(name string) bool                // a request that has no reply of its own
-	push      func(reply []byte) bool               // what the server says unasked
+	arguments func(request []byte) []string         // the first is the request's name
+	silent    func(name string) bool                // whether a request has no reply of its own
+	push      func(reply []byte) bool               // whether the server sent it without a request
 }
 
 var resp = format{
@@ -22,9 +22,9 @@ var resp = format{
 	push:      func(reply []byte) bool { return reply[0] == '>' },
 }
 
-// zookeeper's frames have their length before them; then, in a request, its
-// number and its kind, and in a reply the request's number. Pings have a number
-// of their own, and are left out, and so have events.
+// zookeeper is the format of ZooKeeper. Each frame begins with its length. Then a request has its
+// number and its kind, and a reply has the request's number. Pings and events have special
+// numbers and are ignored.
 var zookeeper = format{
 	read:      readLengthFirst,
 	arguments: operation,
@@ -47,8 +47,8 @@ var operations = map[int32]string{
 	12: "getChildren", 14: "multi", 15: "create", 19: "create", 21: "create", 100: "auth", 101: "setWatches", -11: "close",
 }
 
-// operation returns the kind of a request to ZooKeeper, and its path if it begins
-// with one. The handshake, which is the first, has no number.
+// operation returns the kind of a request to ZooKeeper, and its path if the request begins
+// with one. The handshake, which is the first request, has no number.
 func operation(request []byte) []string {
 	if number(request) == 0 {
 		return []string{"connect"}

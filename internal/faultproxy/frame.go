@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// readFrame reads one RESP value, of version 2 or 3, and returns its bytes as they
-// came. A request is such a value too; one that starts with a letter is an inline
-// command, which is a line.
+// readFrame reads one RESP value, of version 2 or 3, and returns its bytes
+// unchanged. A request is such a value too; one that starts with a letter is an inline
+// command, which is one line.
 func readFrame(r *bufio.Reader) ([]byte, error) {
 	return appendFrame(nil, r)
 }
@@ -24,7 +24,7 @@ func appendFrame(frame []byte, r *bufio.Reader) ([]byte, error) {
 	frame = append(frame, line...)
 	var values int
 	switch line[0] {
-	case '$', '!', '=': // a length, then so many bytes
+	case '$', '!', '=': // a length, then that many bytes
 		n, err := length(line)
 		if err != nil || n < 0 {
 			return frame, err
@@ -38,7 +38,7 @@ func appendFrame(frame []byte, r *bufio.Reader) ([]byte, error) {
 	case '%':
 		values, err = length(line)
 		values *= 2
-	case '|': // attributes, and then the value that they belong to
+	case '|': // attributes, then the value that they belong to
 		values, err = length(line)
 		values = 2*values + 1
 	}
@@ -59,7 +59,7 @@ func length(line []byte) (int, error) {
 	return n, nil
 }
 
-// arguments splits a request into the command's words.
+// arguments returns the words of a request's command.
 func arguments(request []byte) []string {
 	if len(request) == 0 || request[0] != '*' {
 		return strings.Fields(string(request))

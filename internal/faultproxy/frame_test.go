@@ -59,7 +59,7 @@ func TestCommandMatches(t *testing.T) {
 		{Command("SET", "order"), true},
 		{Command("SET", "order", "v"), true},
 		{Command("GET"), false},
-		{Command("SET", "SET"), false}, // the name itself is no part
+		{Command("SET", "SET"), false}, // the name itself is not one of the parts
 		{Command("SET", "order", "x"), false},
 	} {
 		if got := c.match(request); got != c.want {

@@ -9,8 +9,8 @@ import (
 	"github.com/lockgen/lockgen/internal/testserver"
 )
 
-// The scenario of a late acquire: the client gives up, undoes on another
-// connection, and only then the acquire reaches the server.
+// TestLateDeliveryAfterTheClientGaveUp is the scenario of a late acquire: the client gives up, undoes
+// on another connection, and only then the acquire reaches the server.
 func TestLateDeliveryAfterTheClientGaveUp(t *testing.T) {
 	server, p := setUp(t)
 	held := p.Late(Command("SET", "lock"))
@@ -51,7 +51,7 @@ func TestLateToAClientThatWaits(t *testing.T) {
 		t.Error(err)
 	}
 	if v, err := c.Do(t.Context(), "INCR", "n"); err != nil || v != int64(2) {
-		t.Errorf("only one request is held, but then: %v, %v", v, err)
+		t.Errorf("the second request must not be held: %v, %v", v, err)
 	}
 }
 
@@ -63,7 +63,7 @@ func TestLateIsLostWithTheConnection(t *testing.T) {
 		unanswered(t, dial(t, p.Addr()), func() { receive(t, held.Arrived()) }, "INCR", "n")
 		lose()
 		if err := held.Deliver(within(t, 5*time.Second)); err == nil || errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%s: err = %v, want to hear of the lost connection", name, err)
+			t.Errorf("%s: err = %v, want the error of the lost connection", name, err)
 		}
 		if got := get(t, r.Addr(), "n"); got != nil {
 			t.Errorf("%s: n = %v", name, got)

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// link is one client's connection and the connection to the server that stands
-// for it. Each direction has a reader and a writer with a queue between them, so
-// that a delay adds to the latency and leaves the throughput alone.
+// link is one client's connection and the proxy's connection to the server for
+// it. Each direction has a reader and a writer with a queue between them, so
+// that a delay adds to the latency and does not limit the throughput.
 //
 //	client -> readRequests -> requests -> write -> server
 //	client <- write <- replies <- readReplies <- server
@@ -18,7 +18,7 @@ type link struct {
 	proxy          *Proxy
 	client, server *net.TCPConn
 
-	cut        context.Context // done when all must end at once
+	cut        context.Context // done when the link must end at once
 	cutNow     context.CancelFunc
 	serverGone context.Context // done when no request can be answered any more
 	serverDone context.CancelFunc
@@ -27,18 +27,18 @@ type link struct {
 	pending []*frame // sent to the server, not yet answered, oldest first
 }
 
-// frame is one request or reply under way.
+// frame is one request or reply on its way.
 type frame struct {
 	bytes []byte
 	due   time.Time
 
-	// Of a request:
+	// Only of requests:
 	args    []string
-	swallow *swallow // its reply is to be lost
-	held    *Held    // it waits for Deliver
+	swallow *swallow // set if its reply is to be lost
+	held    *Held    // set if it waits for Deliver
 }
 
-// queueSize is more than a test has under way in one direction.
+// queueSize is larger than the number of frames that a test has on their way in one direction.
 const queueSize = 1 << 12
 
 func newLink(p *Proxy, client, server *net.TCPConn) *link {
@@ -57,9 +57,9 @@ func (l *link) reset() {
 	l.cutNow()
 }
 
-// run moves frames until both directions have ended. What a client sent before it
-// closed still reaches the server, late or not, as over TCP. Requests that are held
-// and have no answer by then fail.
+// run moves frames until both directions have ended. Data that a client sent before it
+// closed still reaches the server, late or not, as over TCP. Held requests that have
+// no answer by then fail.
 func (l *link) run() {
 	defer l.cutNow()
 	requests := make(chan *frame, queueSize)
@@ -81,7 +81,7 @@ func (l *link) run() {
 	tasks.Wait()
 	_ = l.server.Close()
 	for _, f := range l.pending {
-		if f.held != nil { // it was delivered when the server was gone
+		if f.held != nil { // it was delivered after the server had ended
 			close(f.held.failed)
 		}
 	}
@@ -99,8 +99,8 @@ func (l *link) readRequests(out chan<- *frame) {
 	}
 }
 
-// writeRequests sends requests when they are due. It ends with its queue, so that
-// the reader is never left waiting; writes to a dead server just fail.
+// writeRequests sends requests when they are due. It ends when its queue is closed, not earlier,
+// so that the reader never blocks on the queue. It ignores failed writes to a dead server.
 func (l *link) writeRequests(in <-chan *frame) {
 	for f := range in {
 		if f.held != nil && !f.held.wait(l.serverGone) {
@@ -115,8 +115,8 @@ func (l *link) writeRequests(in <-chan *frame) {
 	}
 }
 
-// readReplies passes replies on up to the first that is to be lost. The later
-// ones are read all the same: they tell that their requests have run.
+// readReplies passes on the replies before the first one that is to be lost. It also reads the
+// later ones, because they show that their requests have run.
 func (l *link) readReplies(out chan<- *frame) {
 	endOfReplies := sync.OnceFunc(func() { close(out) })
 	defer endOfReplies()
@@ -141,7 +141,7 @@ func (l *link) readReplies(out chan<- *frame) {
 	}
 }
 
-// writeReplies passes replies on when they are due, also after the server's end.
+// writeReplies passes on replies when they are due, even after the server has ended.
 func (l *link) writeReplies(in <-chan *frame) {
 	for f := range in {
 		sleepUntil(f.due, l.cut)
@@ -164,9 +164,9 @@ func sleepUntil(due time.Time, or context.Context) {
 	}
 }
 
-// expectReply notes that the server will answer f. A subscription is answered by
-// pushes, of which there may be none, one or many. (In RESP2 these look like any
-// reply; but there a subscribed connection has no other requests.)
+// expectReply records that the server will answer f. The server answers a subscription by
+// zero, one or many pushes. (In RESP2 pushes look like replies, but there a subscribed
+// connection has no other requests.)
 func (l *link) expectReply(f *frame) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -176,7 +176,7 @@ func (l *link) expectReply(f *frame) {
 	l.pending = append(l.pending, f)
 }
 
-// answered returns the request that a reply belongs to, an empty one if to none.
+// answered returns the request that a reply belongs to, or an empty one if there is none.
 func (l *link) answered(reply []byte) *frame {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/lockgen/lockgen/internal/testserver"
 )
 
-// A port that is not listened on any more can be listened on again, while processes begin.
+// TestListenWhileProcessesBegin checks that a port can be listened on again after its listener was closed, while processes begin.
 func TestListenWhileProcessesBegin(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {

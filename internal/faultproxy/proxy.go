@@ -18,7 +18,7 @@ import (
 	"github.com/lockgen/lockgen/internal/testserver"
 )
 
-// Direction is the way that bytes go; the two may be joined by |.
+// Direction is the direction of data. The two may be combined with |.
 type Direction uint8
 
 const (
@@ -26,7 +26,7 @@ const (
 	Replies                        // from the server to the client
 )
 
-// Proxy stands between clients and one server.
+// Proxy is between clients and one server.
 type Proxy struct {
 	t        testing.TB
 	format   format
@@ -44,14 +44,14 @@ type Proxy struct {
 	counts   map[string]int
 }
 
-// New starts a proxy before upstream, "host:port". It ends with the test.
+// New starts a proxy in front of upstream, "host:port". It ends with the test.
 func New(t testing.TB, upstream string) *Proxy {
 	t.Helper()
 	return start(t, resp, upstream)
 }
 
-// NewZooKeeper is [New] before a ZooKeeper. Its requests are counted and matched
-// by the names that [Op] has.
+// NewZooKeeper is like [New], in front of a ZooKeeper. It counts and matches requests
+// by the names of [Op].
 func NewZooKeeper(t testing.TB, upstream string) *Proxy {
 	t.Helper()
 	return start(t, zookeeper, upstream)

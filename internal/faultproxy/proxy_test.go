@@ -25,7 +25,7 @@ var meter = lagmeter.Start()
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(lagmeter.M{M: m, Meter: meter}) }
 
-// setUp returns a server and a proxy before it.
+// setUp returns a server and a proxy in front of it.
 func setUp(t *testing.T) (server string, p *Proxy) {
 	server = testserver.StartRedis(t).Addr()
 	return server, New(t, server)
@@ -41,14 +41,14 @@ func dial(t *testing.T, addr string) *testserver.Conn {
 	return c
 }
 
-// within returns a ctx for what must happen soon, or must not happen at all.
+// within returns a ctx for an event that must happen within d, or must not happen.
 func within(t *testing.T, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// unanswered sends a command, and gives up when until has returned. It reports an answer.
+// unanswered sends a command and gives up when until has returned. The test fails if there is an answer.
 func unanswered(t *testing.T, c *testserver.Conn, until func(), args ...string) {
 	t.Helper()
 	ctx, giveUp := context.WithCancel(t.Context())
@@ -60,7 +60,7 @@ func unanswered(t *testing.T, c *testserver.Conn, until func(), args ...string) 
 	until()
 	giveUp()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Errorf("err = %v, want silence until the caller gives up", err)
+		t.Errorf("err = %v, want no answer until the caller gives up", err)
 	}
 }
 
@@ -73,17 +73,17 @@ func get(t *testing.T, addr, key string) any {
 	return v
 }
 
-// receive waits for what must come.
+// receive waits until what is closed or has a value. It fails the test after a minute.
 func receive(t *testing.T, what <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-what:
 	case <-time.After(time.Minute):
-		t.Fatal("waited a minute in vain")
+		t.Fatal("nothing came within a minute")
 	}
 }
 
-// noRetries is a go-redis client on one connection that shows every fault.
+// noRetries returns a go-redis client with one connection and no retries, so that every fault shows.
 func noRetries(t *testing.T, p *Proxy, resp int) *redis.Client {
 	client := redis.NewClient(&redis.Options{
 		Addr: p.Addr(), MaxRetries: -1, PoolSize: 1, Protocol: resp,
@@ -99,7 +99,7 @@ func TestSwallowRunsTheCommandAndLosesItsReply(t *testing.T) {
 	for range 2 {
 		c := dial(t, p.Addr())
 		if _, err := c.Do(t.Context(), "INCR", "other"); err != nil {
-			t.Errorf("a command that is not meant: %v", err)
+			t.Errorf("a command that does not match: %v", err)
 		}
 		if _, err := c.Do(t.Context(), "INCR", "order"); !errors.Is(err, io.EOF) {
 			t.Errorf("reply lost: err = %v, want EOF", err)
@@ -114,8 +114,8 @@ func TestSwallowRunsTheCommandAndLosesItsReply(t *testing.T) {
 	}
 }
 
-// pipeline sends commands in one write and returns the replies that come before
-// the connection ends, or as many as there are commands.
+// pipeline sends commands in one write. It returns one reply for each command, or the replies
+// that came before the connection ended.
 func pipeline(t *testing.T, addr string, commands ...string) (replies []string) {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
@@ -182,7 +182,7 @@ func TestDelayAddsToTheLatencyOfEachDirection(t *testing.T) {
 	defer meter.Stop()
 	for _, c := range []struct {
 		dir       Direction
-		ran, want time.Duration // when the server has run the command, and the client its answer
+		ran, want time.Duration // when the server has run the command, and when the client has its answer
 	}{
 		{Requests, d, d},
 		{Replies, 0, d},
@@ -191,7 +191,7 @@ func TestDelayAddsToTheLatencyOfEachDirection(t *testing.T) {
 		conn := dial(t, p.Addr())
 		p.Delay(c.dir, d)
 		begin := time.Now()
-		ended := make(chan error, 1) // of the command
+		ended := make(chan error, 1) // the command's result
 		go func() {
 			_, err := conn.Do(t.Context(), "SET", "k", "v")
 			ended <- err
@@ -293,7 +293,7 @@ func TestResetCutsWhatIsConnected(t *testing.T) {
 func TestRefuseLooksLikeNoServer(t *testing.T) {
 	_, p := setUp(t)
 	old := dial(t, p.Addr())
-	if _, err := old.Do(t.Context(), "PING"); err != nil { // the proxy has taken it in
+	if _, err := old.Do(t.Context(), "PING"); err != nil { // the proxy has accepted the connection
 		t.Fatal(err)
 	}
 	p.Refuse()
@@ -342,7 +342,7 @@ func TestPushIsNoReply(t *testing.T) {
 	lost := p.Swallow(1, Command("GET"))
 	replies := pipeline(t, p.Addr(), "HELLO 3\r\n", "SUBSCRIBE c\r\n", "PUBLISH c x\r\n", "GET k\r\n", "PING\r\n")
 	receive(t, lost)
-	if len(replies) != 4 || !slices.Contains(replies[2:], ":1\r\n") { // with the message
+	if len(replies) != 4 || !slices.Contains(replies[2:], ":1\r\n") { // one of the replies is the message
 		t.Errorf("replies %q, want all but those to GET and PING", replies)
 	}
 }

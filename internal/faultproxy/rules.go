@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// Match chooses requests by their bytes, of RESP with [Command], of ZooKeeper with [Op]. It is called under the proxy's
-// lock: it must not call the proxy.
+// Match chooses requests by their bytes. [Command] makes one for RESP, [Op] one for ZooKeeper. The proxy calls it with its
+// mutex locked, so it must not call the proxy.
 type Match func(request []byte) bool
 
-// Command matches the command of this name, in either case, whose other words
-// hold each of parts: Command("evalsha", sha), Command("set", "order:1").
+// Command matches the command with this name, in upper or lower case, whose other words
+// contain each of parts: Command("evalsha", sha), Command("set", "order:1").
 func Command(name string, parts ...string) Match {
 	return matching(arguments, name, parts)
 }
@@ -35,11 +35,11 @@ func matching(arguments func([]byte) []string, name string, parts []string) Matc
 	}
 }
 
-// swallow says to lose the replies to the next requests that match.
+// swallow is a rule to lose the replies to the next requests that match.
 type swallow struct {
 	match Match
-	left  int // how many requests are still to come
-	lost  int // how many replies are still to be lost
+	left  int // requests still to come
+	lost  int // replies still to be lost
 	done  chan struct{}
 }
 
@@ -69,8 +69,8 @@ func (h *Held) Deliver(ctx context.Context) error {
 	}
 }
 
-// wait blocks until Deliver is called, and returns true, or until the server has gone, and
-// returns false.
+// wait blocks until Deliver is called or the server has ended. It returns true if Deliver was
+// called.
 func (h *Held) wait(serverGone context.Context) bool {
 	select {
 	case <-h.deliver:
@@ -81,7 +81,7 @@ func (h *Held) wait(serverGone context.Context) bool {
 	}
 }
 
-// admit counts a request, and says what to do with it.
+// admit counts a request and returns its frame, with the rules that apply to it.
 func (p *Proxy) admit(request []byte) *frame {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,7 +103,7 @@ func (p *Proxy) admit(request []byte) *frame {
 	return f
 }
 
-// lost notes that a reply was swallowed.
+// lost records that a reply was swallowed.
 func (p *Proxy) lost(s *swallow) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

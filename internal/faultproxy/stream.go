@@ -26,7 +26,7 @@ type Stream struct {
 	healed   chan struct{} // closed by Heal
 }
 
-// NewStream starts a proxy before upstream, "host:port". It ends with the test.
+// NewStream starts a proxy in front of upstream, "host:port". It ends with the test.
 func NewStream(t testing.TB, upstream string) *Stream {
 	t.Helper()
 	s := &Stream{
@@ -146,7 +146,7 @@ func (s *Stream) join(client, server *net.TCPConn) {
 	})
 }
 
-// pass moves bytes one way until either side closes.
+// pass moves bytes in one direction until either side closes.
 func (s *Stream) pass(from, to *net.TCPConn, dir Direction) {
 	type chunk struct {
 		bytes []byte

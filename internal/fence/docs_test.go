@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// public returns the folders of the packages whose API is promised: each has a file in api.
+// public returns the folders of the packages whose API must stay compatible. Each has a file in api.
 func public(t *testing.T) (dirs []string) {
 	files, err := filepath.Glob("../../api/*.txt")
 	if err != nil || len(files) < 10 {
@@ -24,18 +24,18 @@ func public(t *testing.T) (dirs []string) {
 }
 
 // TestExportedNamesAreDocumented finds exported names without a comment, and packages without
-// one or without an Example.
+// a comment or without an Example.
 func TestExportedNamesAreDocumented(t *testing.T) {
 	for _, dir := range public(t) {
 		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s has no Go files: %v", dir, err)
 		}
-		apart, err := filepath.Glob(filepath.Join(dir, "enginetest", "*_test.go")) // with the clients that it needs
+		separate, err := filepath.Glob(filepath.Join(dir, "enginetest", "*_test.go")) // a module with the clients that its tests need
 		if err != nil {
 			t.Fatal(err)
 		}
-		files = append(files, apart...)
+		files = append(files, separate...)
 		documented, example := false, false
 		set := token.NewFileSet()
 		for _, file := range files {
@@ -61,12 +61,12 @@ func TestExportedNamesAreDocumented(t *testing.T) {
 	}
 }
 
-// entryPoints are what takes a lock in package lock, without and with generated code.
+// entryPoints lists the functions of package lock that acquire a lock, without and with generated code.
 var entryPoints = []string{
 	"Locker_Acquire", "Locker_AcquireAll", "Locker_AcquireOnce", "Locker_Do", "Locker_Lead", "NewCond", "NewMerger", "Inject", "NewLogObserver", "Token",
 }
 
-// TestEntryPointsHaveExamples finds one of them without an Example that is run.
+// TestEntryPointsHaveExamples finds entry points without an Example that is run.
 func TestEntryPointsHaveExamples(t *testing.T) {
 	files, err := filepath.Glob("../../runtime/example*_test.go")
 	if err != nil || len(files) == 0 {
@@ -136,7 +136,7 @@ func undocumented(file *ast.File) (names []*ast.Ident) {
 }
 
 // members calls need for the fields of a struct and the methods of an interface. A comment
-// stands for the lines that follow it without a gap of their own.
+// also documents the lines that follow without an empty line.
 func members(of ast.Expr, need func(*ast.Ident, ...*ast.CommentGroup)) {
 	var list *ast.FieldList
 	switch of := of.(type) {

@@ -1,7 +1,7 @@
 // Package fence tests which packages import which.
 //
-// A user's program compiles all that its imports import. So the runtime may import only
-// the standard library, and a backend only its own client besides.
+// A user's program compiles everything that its imports import. So the runtime may import only
+// the standard library, and a backend only the standard library and its own client.
 package fence
 
 import (
@@ -16,9 +16,9 @@ import (
 
 const project = "github.com/lockgen/lockgen/"
 
-// fences says of each package of the root module which others of ours it may
-// depend on, directly or not, and which modules of others. The standard library is
-// free to all.
+// fences lists, for each package of the root module, the packages of ours and the modules of
+// others that it may depend on, directly or indirectly. Every package may use the standard
+// library.
 var fences = []struct {
 	pkg    string
 	ours   []string
@@ -51,7 +51,7 @@ var fences = []struct {
 	{"example/nightly", users, nil},
 	{"example/prices", users, nil},
 
-	// What only tests use is in the users' module graphs as well, so it brings nothing.
+	// Packages that only tests use are in the users' module graphs too, so they must not add dependencies.
 	{"internal/lagmeter", nil, nil},
 	{"internal/testserver", nil, nil},
 	{"internal/testserver/cmd", []string{"internal/testserver"}, nil},
@@ -78,13 +78,13 @@ var fences = []struct {
 	{"lockcheck/suggest", slices.Concat(checkSource, checkGraph, []string{"lockcheck/lostctx"}), checkModules},
 }
 
-// An engine knows what engines implement, and nothing of the Locker that calls it.
+// An engine imports driver, but not the Locker that calls it.
 var (
 	engines = []string{"runtime/driver", "runtime/internal/bootclock", "runtime/internal/engine", "runtime/internal/record"}
 	users   = append(slices.Clip(engines), "runtime")
 )
 
-// The checks know the generator's parser, and one another through facts alone.
+// The checks use the generator's parser. They use each other's results only through facts.
 var (
 	checkFacts  = []string{"generator", "templates", "lockcheck/internal/doctext", "lockcheck/internal/facts"}
 	checkSource = append(slices.Clip(checkFacts), "lockcheck/internal/source")
@@ -95,7 +95,7 @@ var (
 	checkModules = slices.Concat(jennifer, goPackages)
 )
 
-// A client, and what it cannot do without.
+// Each client with its own dependencies.
 var (
 	goRedis = []string{
 		"github.com/redis/go-redis/v9", "github.com/cespare/xxhash/v2", "go.uber.org/atomic", "golang.org/x/sys",
@@ -112,13 +112,13 @@ var (
 
 func TestImportsPointOneWay(t *testing.T) {
 	readFolders(t)
-	args := []string{"-f", "{{range .Deps}}{{$.ImportPath}} {{.}}\n{{end}}"} // indirect ones too
+	args := []string{"-f", "{{range .Deps}}{{$.ImportPath}} {{.}}\n{{end}}"} // includes indirect dependencies
 	for _, fence := range fences {
 		args = append(args, project+fence.pkg)
 	}
 	deps := map[string][]string{}
 	for pair := range slices.Chunk(goList(t, args...), 2) {
-		if host, _, _ := strings.Cut(pair[1], "/"); strings.Contains(host, ".") { // not of the standard library
+		if host, _, _ := strings.Cut(pair[1], "/"); strings.Contains(host, ".") { // not in the standard library
 			deps[pair[0]] = append(deps[pair[0]], pair[1])
 		}
 	}
@@ -139,7 +139,7 @@ func TestImportsPointOneWay(t *testing.T) {
 }
 
 func TestEveryPackageIsFenced(t *testing.T) {
-	// The pattern stops at nested modules, whose go.mod is fence enough.
+	// The pattern does not match nested modules. Their go.mod limits their imports.
 	for _, path := range goList(t, "-f", "{{if .GoFiles}}{{.ImportPath}}{{end}}", "../../...") {
 		if pkg := strings.TrimPrefix(path, project); !isFenced(pkg) {
 			t.Errorf("%s: add a row that says what it may import", pkg)
@@ -156,14 +156,14 @@ func isFenced(pkg string) bool {
 	return false
 }
 
-// readFolders makes go test run this package again after any change to the tree. It
-// replays the old result as long as nothing changed of what the test itself has
-// read, and what go list reads does not count.
+// readFolders makes go test run this package again after any change to the tree. go test
+// uses a cached result as long as the files that the test itself has read are unchanged;
+// files that go list reads do not count.
 func readFolders(t *testing.T) {
 	t.Helper()
 	err := filepath.WalkDir("../..", func(_ string, entry fs.DirEntry, err error) error {
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // some other test's temporary file
+		case errors.Is(err, fs.ErrNotExist): // another test's temporary file
 			return nil
 		case err == nil && entry.IsDir() && (entry.Name() == ".git" || entry.Name() == ".cache"):
 			return fs.SkipDir
@@ -175,7 +175,7 @@ func readFolders(t *testing.T) {
 	}
 }
 
-// goList returns the lines that go list prints, but for the empty ones.
+// goList returns the lines that go list prints, without empty ones.
 func goList(t *testing.T, args ...string) []string {
 	t.Helper()
 	var stderr strings.Builder

@@ -12,33 +12,33 @@ import (
 )
 
 const (
-	step = 5 * time.Millisecond   // between two looks of a meter
-	slip = 2 * time.Millisecond   // how late one may be without being a lapse
-	asks = 20                     // the threads are asked at each twentieth
-	most = 500 * time.Millisecond // more of what they waited would excuse a call that hangs
+	step = 5 * time.Millisecond   // length of a sleep of a meter
+	slip = 2 * time.Millisecond   // how late a wake-up may be without being a lapse
+	asks = 20                     // the threads are read once in as many steps
+	most = 500 * time.Millisecond // limit for the waits of threads; more would excuse a call that hangs
 )
 
-// Meter sleeps for 5 ms again and again, and notes when that took longer. On Linux it also
-// notes how long each thread of this process and of its servers waits for a CPU, because a
-// thread may wait while the meter's own does not. Threads that have nothing to do with the
+// Meter sleeps for 5 ms again and again, and records when a sleep took longer. On Linux it also
+// records how long each thread of this process and of its servers waits for a CPU, because a
+// thread may wait while the meter's own thread does not. Threads that have nothing to do with the
 // measured call count too. Meter is safe for concurrent use.
 type Meter struct {
 	end     chan struct{}
 	done    sync.WaitGroup
 	threads func() map[string]time.Duration
 
-	asking sync.Mutex               // taken before mu, and never by who sleeps: to ask takes milliseconds
-	waited map[string]time.Duration // by each thread, when they were asked last
+	asking sync.Mutex               // locked before mu, and never by sleep, since reading takes milliseconds
+	waited map[string]time.Duration // by thread, at the last reading
 
 	mu     sync.Mutex
-	slept  time.Time // when it woke last, and went to sleep again
-	lapses []lapse   // by their ends
+	slept  time.Time // when it last woke and went to sleep again
+	lapses []lapse   // in the order of their ends
 }
 
 type lapse struct {
 	at     time.Time // its end
 	by     time.Duration
-	thread string // that waited; "" for the meter's sleep
+	thread string // the thread that waited; "" for the meter's sleep
 }
 
 // Start returns a meter that measures until Stop.
@@ -57,8 +57,8 @@ func (m *Meter) Stop() {
 	m.done.Wait()
 }
 
-// Since returns by how much a time measured since begin may be too long. On an idle machine that
-// is nothing.
+// Since returns by how much a time measured since begin may be too long. On an idle machine it
+// returns 0.
 func (m *Meter) Since(begin time.Time) time.Duration {
 	m.askThreads()
 	m.mu.Lock()
@@ -67,7 +67,7 @@ func (m *Meter) Since(begin time.Time) time.Duration {
 	var worst, all, longest time.Duration
 	threads := make(map[string]time.Duration)
 	if by > slip {
-		worst, all = by, by // a lapse that is about to end: the meter has not been woken either
+		worst, all = by, by // a lapse that has not ended: the meter has not woken either
 	}
 	for i := len(m.lapses) - 1; i >= 0 && m.lapses[i].at.After(begin); i-- {
 		if l := m.lapses[i]; l.thread != "" {
@@ -77,13 +77,13 @@ func (m *Meter) Since(begin time.Time) time.Duration {
 			worst, all = max(worst, l.by), all+l.by
 		}
 	}
-	longest = min(longest, time.Since(begin)) // some of it may have been before
+	longest = min(longest, time.Since(begin)) // part of the wait may have been before begin
 	// Several goroutines and the server have to be scheduled, and each may meet a lapse
 	// of its own.
 	return max(4*worst, all, min(2*longest, most))
 }
 
-// askThreads notes how long the threads have waited since the last call.
+// askThreads records how long each thread has waited since the last call.
 func (m *Meter) askThreads() {
 	m.asking.Lock()
 	defer m.asking.Unlock()
@@ -113,9 +113,9 @@ func addWaits(waits map[string]time.Duration, folder string) {
 	tasks, _ := os.ReadDir(folder)
 	for _, task := range tasks {
 		thread := folder + task.Name()
-		stat, _ := os.ReadFile(thread + "/schedstat") // a thread may have ended
+		stat, _ := os.ReadFile(thread + "/schedstat") // fails if the thread has ended
 		if fields := strings.Fields(string(stat)); len(fields) > 1 {
-			ns, _ := strconv.ParseInt(fields[1], 10, 64) // the kernel writes no other
+			ns, _ := strconv.ParseInt(fields[1], 10, 64) // the kernel writes a number
 			waits[task.Name()] = time.Duration(ns)
 		}
 		children, _ := os.ReadFile(thread + "/children")
@@ -125,8 +125,8 @@ func addWaits(waits map[string]time.Duration, folder string) {
 	}
 }
 
-// sleep notes each sleep that took too long. It measures from one awakening to the next, so it also
-// sees a stop of the process between two sleeps.
+// sleep records each sleep that took too long. It measures from one wake-up to the next, so it also
+// detects a stop of the process between two sleeps.
 func (m *Meter) sleep() {
 	timer := time.NewTimer(step)
 	defer timer.Stop()

@@ -15,16 +15,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The meter itself in a bubble's time: what is late there is late by our doing.
+// TestSince tests the meter in virtual time, where nothing is late unless the test makes it late.
 func TestSince(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &Meter{slept: time.Now(), threads: idle}
 		begin := time.Now()
 		require.Zero(t, m.Since(begin))
 		time.Sleep(step + slip)
-		require.Zero(t, m.Since(begin), "a slip is no lapse")
+		require.Zero(t, m.Since(begin), "a slip is not a lapse")
 		time.Sleep(time.Millisecond)
-		require.Equal(t, 4*(slip+time.Millisecond), m.Since(begin), "not woken yet")
+		require.Equal(t, 4*(slip+time.Millisecond), m.Since(begin), "the meter has not woken yet")
 
 		m.slept = time.Now()
 		m.lapses = append(m.lapses, lapse{time.Now(), 20 * time.Millisecond, ""}, lapse{time.Now(), 10 * time.Millisecond, ""})
@@ -32,14 +32,14 @@ func TestSince(t *testing.T) {
 		for range 3 {
 			m.lapses = append(m.lapses, lapse{time.Now(), 20 * time.Millisecond, ""})
 		}
-		require.Equal(t, 90*time.Millisecond, m.Since(begin), "all of them together")
+		require.Equal(t, 90*time.Millisecond, m.Since(begin), "the sum of all lapses")
 		require.Zero(t, m.Since(time.Now()), "what was before does not count")
 	})
 }
 
 func idle() map[string]time.Duration { return nil }
 
-// The thread that has waited longest counts, twice; what it had waited before does not.
+// TestThreadsWait checks that the longest wait of a thread counts twice, and that waits before begin do not count.
 func TestThreadsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		waited := map[string]time.Duration{"1": time.Hour, "2": time.Minute}
@@ -57,14 +57,14 @@ func TestThreadsWait(t *testing.T) {
 		require.Equal(t, 60*time.Millisecond, m.Since(begin.Add(1500*time.Millisecond)))
 		delete(waited, "1")
 		time.Sleep(time.Second)
-		waited["1"] = 5 * time.Millisecond // another thread of that number
+		waited["1"] = 5 * time.Millisecond // another thread with the same number
 		require.Equal(t, 130*time.Millisecond, m.Since(begin))
 		waited["2"] += time.Second
 		require.Equal(t, most, m.Since(begin))
 	})
 }
 
-// A thread can't have waited for longer than the call took: the rest was before.
+// TestThreadWaitedBefore checks that a wait counts at most as long as the call took, since the rest was before the call.
 func TestThreadWaitedBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		waited := map[string]time.Duration{}
@@ -89,7 +89,7 @@ func TestThreadWaits(t *testing.T) {
 	var burning sync.WaitGroup
 	for range threads {
 		burning.Go(func() {
-			runtime.LockOSThread() // more threads than there are CPUs
+			runtime.LockOSThread() // so that there are more threads than CPUs
 			defer runtime.UnlockOSThread()
 			for begin := time.Now(); time.Since(begin) < 50*time.Millisecond; {
 			}
@@ -103,7 +103,7 @@ func TestThreadWaits(t *testing.T) {
 	require.Greater(t, longest, time.Millisecond)
 }
 
-// The threads of a server count, and those of the processes that it has started.
+// TestServersWait checks that the threads of a server count, and those of the processes that it has started.
 func TestServersWait(t *testing.T) {
 	if _, err := os.Stat("/proc/self/task/" + strconv.Itoa(os.Getpid()) + "/children"); err != nil {
 		t.Log("this system does not tell what a process has started")
@@ -121,13 +121,13 @@ func TestServersWait(t *testing.T) {
 	killed, err := os.FindProcess(worker)
 	require.NoError(t, err)
 	require.NoError(t, killed.Kill())
-	_ = server.Wait() // the shell tells that its worker was killed
+	_ = server.Wait() // the shell's exit status says that its worker was killed
 	for _, process := range []int{os.Getpid(), server.Process.Pid, worker} {
 		require.Contains(t, waits, strconv.Itoa(process))
 	}
 }
 
-// A stop of the process is a lapse, also while the threads are asked without a pause.
+// TestStoppedProcess checks that a stop of the process is a lapse, even while the threads are read without a pause.
 func TestStoppedProcess(t *testing.T) {
 	sh, err := exec.LookPath("sh")
 	if err != nil {
@@ -155,7 +155,7 @@ func TestStoppedProcess(t *testing.T) {
 }
 
 func TestStop(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // which waits for all goroutines
+	synctest.Test(t, func(t *testing.T) { // synctest.Test waits for all goroutines
 		m := start(idle)
 		time.Sleep(time.Second)
 		require.Zero(t, m.Since(time.Now().Add(-time.Second)))

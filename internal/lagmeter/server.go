@@ -7,20 +7,20 @@ import (
 )
 
 const (
-	every = 100 * time.Millisecond // from an answer to the next question
-	quick = 20 * time.Millisecond  // an answer that takes no more than that above the quickest is no lapse
+	every = 100 * time.Millisecond // from an answer to the next request
+	quick = 20 * time.Millisecond  // an answer is a lapse only if it takes longer than the quickest answer plus this
 )
 
-// Server notes how long the answers of a server take. A [Meter] can't measure that, because a server
+// Server records how long the answers of a server take. A [Meter] can't measure that, because a server
 // is another process and may wait for a disk. Its methods are safe for concurrent use.
 type Server struct {
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 
 	mu     sync.Mutex
-	asked  time.Time     // when the question was put that has no answer yet; zero between two
-	least  time.Duration // that an answer took so far: it is no lapse of a server that always takes so long
-	lapses []lapse       // by the whole time that each answer took
+	asked  time.Time     // when the request without an answer was sent; zero if there is none
+	least  time.Duration // the quickest answer so far: a server that always takes this long has no lapse
+	lapses []lapse       // by is the whole time of an answer
 }
 
 // Watch returns a Server that calls ask until Stop. ask sends one request to the server, and
@@ -32,14 +32,14 @@ func Watch(ask func(context.Context)) *Server {
 	return s
 }
 
-// Stop ends the questions. It waits for the last one.
+// Stop ends the requests. It waits for the last one.
 func (s *Server) Stop() {
 	s.cancel()
 	s.done.Wait()
 }
 
-// Since returns by how much a time measured since begin may be too long. That is nothing if the
-// server answers as quickly as ever, or if the Server is nil.
+// Since returns by how much a time measured since begin may be too long. It returns 0 if the
+// server answers as quickly as usual, or if the Server is nil.
 func (s *Server) Since(begin time.Time) (all time.Duration) {
 	if s == nil {
 		return 0
@@ -58,7 +58,7 @@ func (s *Server) Since(begin time.Time) (all time.Duration) {
 		add(s.lapses[i].by)
 	}
 	if worst >= every/2 {
-		all += every // it may have begun just after an answer
+		all += every // the lapse may have begun just after an answer
 	}
 	return all
 }
@@ -80,14 +80,14 @@ func (s *Server) run(ctx context.Context, ask func(context.Context)) {
 	}
 }
 
-// question notes that a request was sent at this time.
+// question records that a request was sent at this time.
 func (s *Server) question(asked time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked = asked
 }
 
-// answer notes how long a request took.
+// answer records how long a request took.
 func (s *Server) answer(took time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

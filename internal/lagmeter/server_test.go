@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A server is late by what its answers take longer than usual, be they given or not, and by what may
-// have passed since the one before.
+// TestServer checks that the lateness of a server is the time by which its answers are slower than usual, including
+// an answer that has not come yet, plus the time since the answer before.
 func TestServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const usual = 3 * quick
@@ -30,14 +30,14 @@ func TestServer(t *testing.T) {
 		sleep := func(d time.Duration) { time.Sleep(d); synctest.Wait() }
 		sleep(10 * (every + usual))
 		require.EqualValues(t, 11, asked.Load())
-		require.Zero(t, s.Since(begin), "it always takes so long")
+		require.Zero(t, s.Since(begin), "the server always takes this long")
 
-		takes.Store(int64(usual + quick + every/4)) // a little longer than it might
+		takes.Store(int64(usual + quick + every/4)) // a little longer than is allowed
 		sleep(every + usual + quick + every/4)
-		require.Equal(t, every/4, s.Since(begin), "what lasts so short has not begun long before")
+		require.Equal(t, every/4, s.Since(begin), "a short lapse did not begin long before")
 		takes.Store(int64(usual + quick + time.Second))
 		sleep(every/2 + usual + quick + time.Second/2)
-		require.Equal(t, every/4+time.Second/2+every, s.Since(begin), "it has not answered yet")
+		require.Equal(t, every/4+time.Second/2+every, s.Since(begin), "the server has not answered yet")
 		sleep(time.Second/2 + every/2)
 		require.Equal(t, every/4+time.Second+every, s.Since(begin))
 		require.Zero(t, s.Since(time.Now()), "what was before does not count")

@@ -17,8 +17,8 @@ var (
 	flagged = regexp.MustCompile(`(?:^|[ '"=])-([a-z][\w-]*)`)
 )
 
-// commandsOf returns what a page has its reader type: lines of blocks, and code in a line that
-// is a command with an argument.
+// commandsOf returns the commands that a page tells its reader to type: lines of code blocks, and code spans
+// that are a command with an argument.
 func commandsOf(text string) (commands []string) {
 	var lines []string
 	for _, m := range fenced.FindAllStringSubmatch(text, -1) {
@@ -41,14 +41,14 @@ func commandsOf(text string) (commands []string) {
 	return commands
 }
 
-// TestCommandsOfPages tries what pages have their readers type: lockgen runs on the README's
-// example, make says what it would do. What only runs where more is there must be played by the
-// test or the script that is named here, and its flags must be the program's.
+// TestCommandsOfPages tries the commands on the pages: lockgen on the README's example, and make with
+// a dry run. A command that needs more than that must be typed by the test or the script that is named
+// in played, and the program must have its flags.
 func TestCommandsOfPages(t *testing.T) {
 	shop, lockgen := shopModule(t)
 	write(t, shop, "lockgen.baseline", "")
 	n := 0
-	tried := map[string]string{} // what is wrong with a command, which several pages may have
+	tried := map[string]string{} // the error of each command, since several pages may have it
 	for page, text := range pages(t) {
 		for _, line := range commandsOf(text) {
 			n++
@@ -67,7 +67,7 @@ func TestCommandsOfPages(t *testing.T) {
 	}
 }
 
-// played are commands of which more than a word must be there, with where a test types them.
+// played lists commands that can't be tried here, with the file of a test or script that types them.
 var played = []struct{ begin, in, by string }{
 	{"lockgen -files ", "testdata/script/build.txtar", "-importpath"},
 	{"go get ", "scripts/newcomer", ""},
@@ -133,13 +133,13 @@ func tryCommand(t *testing.T, line, shop, lockgen string) string {
 	return "no test types it"
 }
 
-// flagsOf are the variables of make that hold flags, with the program that takes them.
+// flagsOf maps the variables of make that hold flags to the program that takes them.
 var flagsOf = map[string]string{
 	"DEMOFLAGS": "example/seckill", "BENCHFLAGS": "bench", "SOAKFLAGS": "internal/soak/cmd", "RECORDFLAGS": "tools/record",
 	"SIMFLAGS": "internal/sim/cmd", "sim/mutants SIMFLAGS": "internal/sim/mutants", "sim/peers SIMFLAGS": "internal/sim/peers/cmd",
 }
 
-// dryMake has make say what it would do, and looks at variables and flags.
+// dryMake tries line with make -n and checks its variables and flags.
 func dryMake(line string) string {
 	line = strings.ReplaceAll(strings.ReplaceAll(line, "…", ""), ">report.json", "")
 	cmd := exec.Command("sh", "-c", "make --dry-run"+strings.TrimPrefix(line, "make"))
@@ -169,7 +169,7 @@ func dryMake(line string) string {
 	return ""
 }
 
-// unknownFlags says which flags a program does not declare.
+// unknownFlags returns an error text for flags that a program does not declare.
 func unknownFlags(dir, flags string) string {
 	files, err := filepath.Glob(filepath.Join("../..", dir, "*.go"))
 	if err != nil || len(files) == 0 {
@@ -191,7 +191,7 @@ func unknownFlags(dir, flags string) string {
 	return ""
 }
 
-// inScripts says if no script of lockctl's tests has that command with these flags.
+// inScripts returns an error text if no script of lockctl's tests has that command with these flags.
 func inScripts(words []string) string {
 	files, err := filepath.Glob("../../cmd/lockctl/testdata/*/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -216,12 +216,12 @@ func inScripts(words []string) string {
 	return ""
 }
 
-// shown is a cell of faults.md that needs no more: it names a test or a seed, says that it has
-// none or that the fault can't be there, or refers to another cell.
+// shown matches a complete cell of faults.md: it names a test or a seed, says that there is
+// none or that the fault can't happen, or refers to another cell.
 var shown = regexp.MustCompile(`_test\.go\)|backendtest/|make sim|not tested[:,]|^\s*(?:has no|one server has no)|^\s*as (?:etcd|above)\s*$`)
 
-// TestFaultsAreLinked finds a cell of faults.md that says nothing, and a row whose claims no
-// test or seed shows.
+// TestFaultsAreLinked finds an empty or incomplete cell of faults.md, and a row that names no
+// test or seed.
 func TestFaultsAreLinked(t *testing.T) {
 	rows := 0
 	for line := range strings.Lines(pages(t)["docs/faults.md"]) {
@@ -239,7 +239,7 @@ func TestFaultsAreLinked(t *testing.T) {
 			}
 		}
 		for _, cell := range cells[1:] {
-			if len(cells) == 7 && !shown.MatchString(cell) { // of a table with a column for each engine
+			if len(cells) == 7 && !shown.MatchString(cell) { // a row of a table with a column for each engine
 				t.Errorf("docs/faults.md: a cell of %q names no test or seed, and does not say that there is none: %s", cells[0], cell)
 			}
 		}

@@ -12,7 +12,7 @@ import (
 	"unicode"
 )
 
-// pages returns the paths of all pages, relative to the root, and their texts.
+// pages returns the texts of all pages by path relative to the root.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -40,7 +40,7 @@ var (
 	link   = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 )
 
-// TestLinks finds links to files, and to headings of them, that are not there.
+// TestLinks finds links to files or headings that do not exist.
 func TestLinks(t *testing.T) {
 	all := pages(t)
 	for page, text := range all {
@@ -63,7 +63,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestContents finds a page of docs/ that its table of contents lacks.
+// TestContents finds pages of docs/ that docs/README.md does not link.
 func TestContents(t *testing.T) {
 	all := pages(t)
 	for page := range all {
@@ -74,7 +74,7 @@ func TestContents(t *testing.T) {
 	}
 }
 
-// anchors are the names of a page's headings as GitHub makes them.
+// anchors returns the names that GitHub gives to a page's headings.
 func anchors(text string) []string {
 	var names []string
 	for line := range strings.Lines(fenced.ReplaceAllString(text, "")) {
@@ -95,8 +95,8 @@ func anchors(text string) []string {
 	return names
 }
 
-// TestCodeOfPages finds Go and Java code in a page that stands in no file that is compiled. The
-// README's first example is compiled by TestExample.
+// TestCodeOfPages finds Go and Java code of pages that is in no compiled file. TestExample compiles the
+// README's first example.
 func TestCodeOfPages(t *testing.T) {
 	code := compiled(t)
 	for page, text := range pages(t) {
@@ -113,8 +113,8 @@ func TestCodeOfPages(t *testing.T) {
 	}
 }
 
-// TestMigrations finds a library of migration.md whose section shows no diff. TestCodeOfPages
-// sees to it that both sides are compiled.
+// TestMigrations finds libraries whose section of migration.md has no diff. TestCodeOfPages
+// checks that both sides of a diff are compiled.
 func TestMigrations(t *testing.T) {
 	sections := strings.Split(pages(t)["docs/migration.md"], "\n## ")
 	for _, name := range []string{"redsync", "bsm/redislock", "Redisson", "ShedLock", "Hazelcast FencedLock", "client-go leader election"} {
@@ -144,7 +144,7 @@ func codeOf(language, text string) []string {
 	return nil
 }
 
-// compiled returns all Go code of the tree, but for what only tests of the generator read, and
+// compiled returns all Go code of the tree, except files that only tests of the generator read, and
 // the Java code that `make interop` compiles.
 func compiled(t *testing.T) string {
 	t.Helper()
@@ -165,7 +165,7 @@ func compiled(t *testing.T) string {
 	return all.String()
 }
 
-// flat is text without indentation and empty lines.
+// flat returns text without indentation and empty lines.
 func flat(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
@@ -176,7 +176,7 @@ func flat(text string) string {
 	return b.String()
 }
 
-// TestTestsOfPages finds tests that a page names and that are not there.
+// TestTestsOfPages finds tests that a page names and that do not exist.
 func TestTestsOfPages(t *testing.T) {
 	declared := map[string]bool{}
 	eachTest(t, func(_, text string) {
@@ -187,13 +187,13 @@ func TestTestsOfPages(t *testing.T) {
 	for page, text := range pages(t) {
 		for _, m := range regexp.MustCompile("`(Test[A-Z]\\w+)`").FindAllStringSubmatch(text, -1) {
 			if !declared[m[1]] {
-				t.Errorf("%s names %s, which is no test of the project", page, m[1])
+				t.Errorf("%s names %s, which is not a test of the project", page, m[1])
 			}
 		}
 	}
 }
 
-// TestCitations finds numbers that tests cite and guarantees.md does not explain.
+// TestCitations finds numbers that tests cite but guarantees.md does not explain.
 func TestCitations(t *testing.T) {
 	explained := map[string]bool{}
 	for _, m := range regexp.MustCompile(`(?m)^- ([GSPNF]\d+): `).FindAllStringSubmatch(pages(t)["docs/guarantees.md"], -1) {
@@ -216,7 +216,7 @@ func TestCitations(t *testing.T) {
 	}
 }
 
-// eachTest calls f with the path and the text of each file of tests.
+// eachTest calls f with the path and the text of each test file.
 func eachTest(t *testing.T, f func(path, text string)) {
 	t.Helper()
 	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
@@ -244,7 +244,7 @@ func TestTranslation(t *testing.T) {
 	english, chinese := skeleton(all["README.md"]), skeleton(all["README.zh-CN.md"])
 	for i := range max(len(english), len(chinese)) {
 		if i >= len(english) || i >= len(chinese) || english[i] != chinese[i] {
-			t.Fatalf("README.md and README.zh-CN.md part at this element:\n%q\n%q", english[min(i, len(english)-1):][:1], chinese[min(i, len(chinese)-1):][:1])
+			t.Fatalf("README.md and README.zh-CN.md differ from this element on:\n%q\n%q", english[min(i, len(english)-1):][:1], chinese[min(i, len(chinese)-1):][:1])
 		}
 	}
 	if len(english) < 20 {

@@ -41,7 +41,7 @@ replace github.com/lockgen/lockgen => `+root+"\n")
 	return dir, lockgen
 }
 
-// TestExample checks the README's example by go vet, and runs it.
+// TestExample checks the README's example with go vet and runs it.
 func TestExample(t *testing.T) {
 	dir, _ := shopModule(t)
 	run(t, dir, "go", "vet", "./...")
@@ -58,7 +58,7 @@ func write(t *testing.T, dir, name, text string) {
 }
 
 // run runs a command without the workspace and without the network, and
-// returns what it prints on standard output.
+// returns its standard output.
 func run(t *testing.T, dir string, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(name, args...)

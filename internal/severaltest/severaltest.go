@@ -20,7 +20,7 @@ func Memory(t *testing.T, name string, open func() driver.Backend) {
 		Name: name + " over memory", Open: func(testing.TB) driver.Backend { return open() },
 		TTL: 500 * time.Millisecond, Slack: 20 * time.Millisecond, MaxTTL: time.Hour, MaxKey: backendtest.Unlimited, Holds: 300,
 		Cannot: cannot(map[backendtest.Ability]string{
-			backendtest.NetworkFaults: "calls into this process's memory have no way to be lost on",
+			backendtest.NetworkFaults: "calls into this process's memory can't be lost",
 		}),
 	})
 }
@@ -51,9 +51,9 @@ func Redis(t *testing.T, name string, servers int, open func(addrs []string) dri
 // StormTTL is the longest lease of a storm. A storm takes leases of 250 ms and 500 ms.
 const StormTTL = 700 * time.Millisecond
 
-// Storm has Lockers take locks at random by what open returns, while strike strikes the Redis that
-// it is over: for 4 s, or as long as LOCKGEN_STORM says. Once all is well again open is told so: what it
-// returns then must take no silence of a busy machine for a fault. key, if not nil, makes keys of names.
+// Storm has Lockers acquire locks at random from the Backend that open returns, while strike causes faults at its
+// Redis servers: for 4 s, or for the time in LOCKGEN_STORM. After that it calls open with well set: that
+// Backend must not take the silence of a busy machine for a fault. key, if not nil, makes keys of names.
 func Storm(t *testing.T, name string, open func(well bool) driver.Backend, key func(name string) string, strike func(d time.Duration)) {
 	if os.Getenv(backendtest.StormEnv) == "" {
 		t.Setenv(backendtest.StormEnv, "4s,1")
@@ -73,7 +73,7 @@ func Storm(t *testing.T, name string, open func(well bool) driver.Backend, key f
 	over := time.Now().Add(d)
 	h.Open = func(testing.TB) driver.Backend {
 		well := time.Now().After(over)
-		if well { // a newcomer has all keys once the last fault has ended
+		if well { // wait for the end of the last fault, because a new Locker must get every key
 			<-struck
 		}
 		return open(well)
@@ -83,18 +83,17 @@ func Storm(t *testing.T, name string, open func(well bool) driver.Backend, key f
 	backendtest.Run(t, h)
 }
 
-// redis has what both rows over Redis share.
+// redis returns the fields that both harnesses over Redis share.
 func redis(name string) backendtest.Harness {
 	return backendtest.Harness{Name: name, Slack: 50 * time.Millisecond, MaxKey: 1024, Cannot: cannot(nil)}
 }
 
-// cannot returns the abilities that every Backend made of several lacks, and those that this one
-// also lacks.
-func cannot(beside map[backendtest.Ability]string) map[backendtest.Ability]string {
+// cannot returns the abilities that every Backend made of several Backends lacks, together with those in more.
+func cannot(more map[backendtest.Ability]string) map[backendtest.Ability]string {
 	all := backendtest.MutexesOnly("members agree about mutexes only")
 	for _, ability := range []backendtest.Ability{backendtest.Removal, backendtest.Conflict, backendtest.Inspection} {
 		all[ability] = "the members' own rows check it"
 	}
-	maps.Copy(all, beside)
+	maps.Copy(all, more)
 	return all
 }

@@ -15,7 +15,7 @@ const Repeatable = true
 func SeedChance(seed uint64) { simSeed(seed) }
 
 // Stall lets d pass while no goroutine of the caller's bubble runs. Timers that are due
-// meanwhile fire afterwards.
+// in that time fire afterwards.
 func Stall(d time.Duration) { simStall(int64(d)) }
 
 //go:linkname simSeed runtime.simSeed

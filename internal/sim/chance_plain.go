@@ -7,8 +7,8 @@ import "time"
 // Repeatable says that the program was built with the runtime of package goruntime.
 const Repeatable = false
 
-// SeedChance can set nothing here.
+// SeedChance does nothing without the changed runtime.
 func SeedChance(uint64) {}
 
-// Stall lets d pass. It can't keep other goroutines from running here.
+// Stall lets d pass. Without the changed runtime other goroutines may run meanwhile.
 func Stall(d time.Duration) { time.Sleep(d) }

@@ -20,38 +20,38 @@ type conn struct {
 	flow   *vnet.Flow
 	number int
 	in     *bufio.Reader
-	idle   chan struct{} // has a value when the last request was answered
+	idle   chan struct{} // has a value after the last request was answered
 	gone   chan struct{} // closed by the server
 	begun  bool
 
 	mu         sync.Mutex // guards the rest
-	rest       []byte     // of a request that miniredis has begun to read
-	again      []byte     // a request that is to be executed once more
-	drop       int        // so many answers are not sent
+	rest       []byte     // the rest of a request that miniredis has begun to read
+	again      []byte     // a request to execute a second time
+	drop       int        // number of answers that are not sent
 	subscribed bool
 }
 
-// action is what happens to a request that a rule matches.
+// action is the effect of a rule on a request that it matches.
 type action int
 
 const (
-	loseReply   action = iota // the request is executed, and the connection falls silent
-	cutBehind                 // it is executed, and the connection is cut
-	cutBefore                 // it is not executed: the connection is cut
-	arriveLate                // it is executed much later, and all behind it on the connection
-	arriveTwice               // it is executed twice
+	loseReply   action = iota // execute the request; send no more replies on the connection
+	cutBehind                 // execute the request, then cut the connection
+	cutBefore                 // cut the connection without executing the request
+	arriveLate                // execute the request, and those after it on the connection, much later
+	arriveTwice               // execute the request twice
 )
 
 // rule is a fault that strikes requests.
 type rule struct {
 	number int // of the process
 	match  func(request []byte) bool
-	left   int // how many requests it strikes yet
+	left   int // number of requests that it still applies to
 	action action
 	delay  time.Duration
 }
 
-// Strike adds a rule, and returns a function that removes it.
+// strike adds a rule and returns a function that removes it.
 func (r *Redis) strike(one *rule) (end func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,7 +63,7 @@ func (r *Redis) strike(one *rule) (end func()) {
 	}
 }
 
-// struck returns the rule that strikes request on the path, if one does.
+// struck returns the rule for request on the path of f, or nil.
 func (r *Redis) struck(f *vnet.Flow, request []byte) *rule {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -76,7 +76,7 @@ func (r *Redis) struck(f *vnet.Flow, request []byte) *rule {
 	return nil
 }
 
-// Read implements [net.Conn] for miniredis. It returns one request, after the one before it
+// Read implements [net.Conn] for miniredis. It returns one request, after the previous one
 // was answered.
 func (c *conn) Read(p []byte) (int, error) {
 	for {
@@ -95,12 +95,12 @@ func (c *conn) Read(p []byte) (int, error) {
 	}
 }
 
-// next reads a request, and applies the rules that match it.
+// next reads a request and applies the rule that matches it.
 func (c *conn) next() error {
 	if c.begun {
 		select {
 		case <-c.idle:
-		case <-c.Failed(): // then nothing is written any more
+		case <-c.Failed(): // miniredis writes nothing after that
 		case <-c.gone:
 		}
 	}
@@ -121,7 +121,7 @@ func (c *conn) next() error {
 		time.Sleep(one.delay)
 	}
 	c.redis.await()
-	if c.redis.started() != run { // the server that has received it was stopped
+	if c.redis.started() != run { // the server that received it was stopped
 		return io.EOF
 	}
 	c.redis.tick()

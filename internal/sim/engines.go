@@ -15,7 +15,7 @@ import (
 	"github.com/lockgen/lockgen/internal/sim/vnet"
 )
 
-// engine is the engine of an episode, and what an operator can do to it.
+// engine is the engine of an episode, with the actions of an operator.
 type engine interface {
 	// Connect returns a backend for one process. timeout is how long it waits for an
 	// answer.

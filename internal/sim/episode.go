@@ -31,21 +31,21 @@ type episode struct {
 	begin    time.Time
 
 	mu         sync.Mutex // guards the rest
-	now        []*process // one for each of the plan: its present one
+	now        []*process // the current process of each ProcessPlan
 	all        []*process
 	numbers    int
 	records    []history.Record
 	faults     []history.Fault
 	violations []history.Violation
-	over       bool // nothing is noted any more
+	over       bool // nothing is recorded any more
 }
 
-// process is one process, as others see it.
+// process is one process of an episode.
 type process struct {
 	*client.Process
 	number int
 	path   *vnet.Path
-	ended  chan struct{} // closed when it has ended by itself or was killed
+	ended  chan struct{} // closed when the process has ended by itself or was killed
 
 	mu      sync.Mutex // guards the rest
 	killed  bool
@@ -58,15 +58,15 @@ type Result struct {
 	Plan       *Plan
 	History    *history.History
 	Violations []history.Violation
-	Hash       uint64 // of all that happened, in its order
+	Hash       uint64 // of all records, in order
 	Virtual    time.Duration
 	Sections   int
-	Bounded    int // faults of which it was checked how long nobody was granted a lock
+	Bounded    int // number of faults for which the time without a grant was checked
 }
 
 func clock() int64 { return time.Now().UnixNano() }
 
-// play plays the plan in the bubble of its caller.
+// play runs the episode of the plan in the bubble of its caller.
 func (p *Plan) play() *Result {
 	SeedChance(p.Seed)
 	e := &episode{plan: p, register: newRegister(p), begin: time.Now()}
@@ -81,7 +81,7 @@ func (p *Plan) play() *Result {
 	e.torment()
 	e.heal()
 	e.drain()
-	time.Sleep(3 * sampleEvery) // for a last look at what they left
+	time.Sleep(3 * sampleEvery) // for the last samples
 	close(stop)
 	taken := <-samples
 	e.probe()
@@ -100,7 +100,7 @@ func (e *episode) spawn(i int) {
 	p.path = vnet.NewPath(e.plan.Latency, e.plan.Seed, p.number)
 	started, err := client.Start(client.Config{
 		Proc: p.number, Keys: e.plan.Keys, LockKinds: e.plan.LockKinds, Sticky: e.plan.Sticky, Extras: e.plan.Extras, Seed: e.plan.Seed, Workers: e.plan.Workers,
-		TTL: e.plan.TTL, HandOff: plan.HandOff, Grain: e.plan.Grain, Longest: e.plan.Longest, Calm: len(e.plan.Faults) == 0,
+		TTL: e.plan.TTL, HandOff: plan.HandOff, Grain: e.plan.Grain, Longest: e.plan.Longest, NoFaults: len(e.plan.Faults) == 0,
 	}, client.World{
 		Backend:  e.engine.Connect(p.path, plan.ReadTimeout),
 		Register: func() (client.Register, error) { return e.register.conn(p), nil },
@@ -117,7 +117,7 @@ func (e *episode) spawn(i int) {
 	e.all = append(e.all, p)
 }
 
-// note keeps a record, if its process lives.
+// note keeps a record, unless its process is dead.
 func (e *episode) note(p *process, r history.Record) {
 	if p.isKilled() {
 		return
@@ -135,7 +135,7 @@ func (e *episode) current(i int) *process {
 	return e.now[i]
 }
 
-// violate notes a violation that was found during the episode.
+// violate records a violation that was found during the episode.
 func (e *episode) violate(invariant, key, format string, args ...any) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -192,7 +192,7 @@ func (p *process) note(e *episode, closed history.Record) {
 	e.note(p, closed)
 }
 
-// sample looks at the engine's locks every 25 ms.
+// sample takes a snapshot of the engine every 25 ms.
 func (e *episode) sample(stop <-chan struct{}) (samples []history.Sample) {
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()

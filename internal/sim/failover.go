@@ -19,16 +19,16 @@ const (
 	agreed = "sim.agreed"
 
 	silence   = 400 * time.Millisecond
-	probe     = 100 * time.Millisecond // its Timeout as well
+	probe     = 100 * time.Millisecond // also the Timeout
 	drain     = (longestTTL + silence) * 51 / 50
 	rests     = drain + 4*probe
 	standby   = "standby"
 	standby2  = "standby 2"
-	theRecord = 2 // among the servers; behind it is the second standby, if there is one
+	theRecord = 2 // index of its server; after it comes the second standby, if there is one
 
-	// resumes is how long after the engine that grants has gone the other grants, at most, if the
-	// switch before was that long ago that its epoch has rested: three probes, the look that
-	// follows, the wait, the next look, and whoever waits tries again within a second.
+	// resumes is the longest time from the failure of the granting engine to a grant by the other, if the
+	// epoch of the previous switch has rested: three probes, the reading after them, the wait, the
+	// next reading, and at most a second until a waiter tries again.
 	resumes = 3*(probe+probe) + drain + 3*probe + time.Second
 )
 
@@ -47,16 +47,16 @@ func newFailover() engine {
 	return s
 }
 
-// begin makes the record of what has never been in use.
+// begin writes the first record, in which no engine has been in use.
 func (s *several) begin() {
 	b := s.Connect(vnet.NewPath(0, 0, 0), time.Second).(*closingAll)
 	if err := b.whole.(interface{ Begin(context.Context) error }).Begin(context.Background()); err != nil {
-		panic(err) // nothing is wrong yet
+		panic(err) // there is no fault yet
 	}
 	_ = b.Close()
 }
 
-// switched notes what a process has read in the record.
+// switched stores the status that a process has read from the record.
 func (s *several) switched(is failover.Status) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +68,7 @@ func (s *several) switched(is failover.Status) {
 	}
 }
 
-// granting returns the engine that grants, once its epoch has rested, or nil if none does so soon.
+// granting waits until the epoch has rested and returns the engine that grants, or nil if there is none soon.
 func (s *several) granting() *Redis {
 	for range 5 * rests / probe {
 		s.mu.Lock()
@@ -88,8 +88,8 @@ func (s *several) granting() *Redis {
 	return nil
 }
 
-// opened waits until the engine grants to which the last probes of a fault may have switched: nobody is granted a lock
-// before, so that the fault lasts until then.
+// opened waits until the engine to which the last probes of a fault may have switched grants. The fault lasts
+// until then, because there is no grant before.
 func (s *several) opened() {
 	time.Sleep(3 * probe)
 	for range 5 * rests / probe {
@@ -103,19 +103,19 @@ func (s *several) opened() {
 	}
 }
 
-// alone has f begin when no other fault that bounds how long nobody is granted a lock goes on.
+// alone delays f until no other fault that limits the time without a grant is in force.
 func alone(f func(*episode, Fault, *history.Fault)) func(*episode, Fault, *history.Fault) {
 	return func(e *episode, fault Fault, r *history.Fault) {
 		turn := e.engine.(*several).turn
 		turn <- struct{}{}
 		defer func() { <-turn }()
-		time.Sleep(aftermath + probe) // of the one before
+		time.Sleep(aftermath + probe) // the aftermath of the fault before
 		r.Begin = clock()
 		f(e, fault, r)
 	}
 }
 
-// leaveEngine has the engine that grants hang, die, or die and forget, until the other grants.
+// leaveEngine makes the granting engine hang, die, or die and lose its data, until the other grants.
 func leaveEngine(e *episode, f Fault, r *history.Fault) {
 	server := e.engine.(*several).granting()
 	if server == nil {
@@ -130,10 +130,10 @@ func leaveEngine(e *episode, f Fault, r *history.Fault) {
 		defer server.Start(f.N%3 == 1)
 	}
 	time.Sleep(resumes + probe)
-	r.Resumes, r.Detail = int64(resumes), fmt.Sprint("in way ", f.N%3)
+	r.Resumes, r.Detail = int64(resumes), fmt.Sprint("variant ", f.N%3)
 }
 
-// differ has two processes differ about which engine is away.
+// differ disconnects two processes from different engines, so that they disagree which engine is down.
 func differ(e *episode, f Fault, r *history.Fault) {
 	s, first, second := e.engine.(*several), e.current(f.Process).number, e.current((f.Process+1)%len(e.plan.Processes)).number
 	s.servers[0].part(first, true)
@@ -142,12 +142,12 @@ func differ(e *episode, f Fault, r *history.Fault) {
 	time.Sleep(limit + probe)
 	s.servers[0].part(first, false)
 	s.servers[1].part(second, false)
-	if first != second { // else that one can have no lock
+	if first != second { // otherwise that process could get no lock
 		r.Resumes = int64(limit)
 	}
 }
 
-// loseRecord restarts the server of the record without it.
+// loseRecord restarts the server of the record without its data.
 func loseRecord(e *episode, f Fault, _ *history.Fault) {
 	server := e.engine.(*several).servers[theRecord]
 	server.Stop()
@@ -156,7 +156,7 @@ func loseRecord(e *episode, f Fault, _ *history.Fault) {
 	time.Sleep(drain)
 }
 
-// switchByHand has an operator switch.
+// switchByHand lets an operator switch.
 func switchByHand(e *episode, f Fault, r *history.Fault) {
 	b := e.engine.Connect(vnet.NewPath(e.plan.Latency, e.plan.Seed, -1-f.N), time.Second).(*closingAll)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -173,7 +173,7 @@ func switchByHand(e *episode, f Fault, r *history.Fault) {
 	time.Sleep(drain)
 }
 
-// blind has an operator switch while a process can't read the record.
+// blind lets an operator switch while a process can't read the record.
 func blind(e *episode, f Fault, r *history.Fault) {
 	record, number := e.engine.(*several).servers[theRecord], e.current(f.Process).number
 	record.part(number, true)
@@ -182,8 +182,8 @@ func blind(e *episode, f Fault, r *history.Fault) {
 	record.part(number, false)
 }
 
-// resumed checks L3: while a fault lasts that says within what time somebody is granted a lock,
-// and no other, somebody is.
+// resumed checks L3: if a fault has a limit for the time without a grant, and no other fault is in
+// force, there must be a grant within that time.
 func (r *Result) resumed() (found []history.Violation) {
 	for i, f := range r.History.Faults {
 		others := slices.Delete(slices.Clone(r.History.Faults), i, i+1)

@@ -17,12 +17,12 @@ type kind struct {
 	name        string
 	class       history.Class
 	weight      int
-	least, most float64           // how long it lasts, in ttl
+	least, most float64           // its length in TTLs
 	happens     func(string) bool // whether it can happen at the engine of this name
 	strike      func(e *episode, f Fault, r *history.Fault)
 }
 
-var kinds []kind // set in init: what strikes is found by name through it
+var kinds []kind // set in init, because the functions of the faults use it
 
 func anywhere(string) bool           { return true }
 func networked(engine string) bool   { return engine != "memory" && engine != "locktest" }
@@ -30,7 +30,7 @@ func served(engine string) bool      { return engine != "memory" }
 func wallClocked(engine string) bool { return engine == "redis" || engine == "row" }
 func onRedis(engine string) bool     { return engine == "redis" || hasSeveral(engine) }
 
-// one says of what no Backend made of several promises to bear that it does not happen there.
+// one restricts happens to engines with one server. No Backend made of several promises to withstand the fault.
 func one(happens func(string) bool) func(string) bool {
 	return func(engine string) bool { return !hasSeveral(engine) && happens(engine) }
 }
@@ -86,7 +86,7 @@ func init() {
 	}
 }
 
-// kindsOf returns the kinds of these names, or all, that can happen at an engine.
+// kindsOf returns the kinds with these names, or all kinds, that can happen at an engine.
 func kindsOf(engine string, names []string) (some []kind) {
 	for _, k := range kinds {
 		if len(names) > 0 && !slices.Contains(names, k.name) {
@@ -113,7 +113,7 @@ func checkKinds(names []string) error {
 	return nil
 }
 
-// strike makes f happen, and notes the time.
+// strike makes f happen and records the time.
 func (e *episode) strike(f Fault) {
 	i := slices.IndexFunc(kinds, func(k kind) bool { return k.name == f.Kind })
 	r := history.Fault{Kind: f.Kind, Class: kinds[i].class, Begin: clock()}
@@ -139,8 +139,8 @@ func pauseClient(e *episode, f Fault, r *history.Fault) {
 	p.resume()
 }
 
-// stallClients lets no goroutine run and no timer fire for a while, so all are late. The
-// server's clock goes on.
+// stallClients lets no goroutine run and no timer fire for a while, so all processes are late. The
+// server's clock continues.
 func stallClients(_ *episode, f Fault, _ *history.Fault) { Stall(f.For) }
 
 func killClient(host bool) func(*episode, Fault, *history.Fault) {
@@ -177,11 +177,11 @@ func delay(dir vnet.Direction) func(*episode, Fault, *history.Fault) {
 		path.Delay(both, f.Delay)
 		time.Sleep(f.For)
 		path.Delay(both, 0)
-		time.Sleep(f.Delay) // what is under way is late all the same
+		time.Sleep(f.Delay) // messages that are on their way are still late
 	}
 }
 
-// hole holds messages back. At the end they arrive, or the connections are cut.
+// hole holds messages back. At its end they arrive, or the connections are cut.
 func hole(e *episode, f Fault, _ *history.Fault) {
 	dir := vnet.Both
 	if !f.Both {
@@ -211,7 +211,7 @@ func refuse(e *episode, f Fault, _ *history.Fault) {
 	path.Heal()
 }
 
-// requests applies a fault to some of the next requests that match.
+// requests returns a fault that applies act to some of the next requests that match.
 func requests(act action, match func([]byte) bool) func(*episode, Fault, *history.Fault) {
 	return func(e *episode, f Fault, r *history.Fault) {
 		rule := &rule{number: e.current(f.Process).number, match: match, left: f.N, action: act}
@@ -234,7 +234,7 @@ func requests(act action, match func([]byte) bool) func(*episode, Fault, *histor
 	}
 }
 
-// The arguments tell the scripts apart: a release names the channel, an acquire only the
+// The scripts are distinguished by their arguments: a release names the channel, an acquire only the
 // queue, and a renewal neither.
 var (
 	channelWord = []byte("\r\nredisson_lock__channel:")
@@ -270,7 +270,7 @@ func restartServer(empty bool) func(*episode, Fault, *history.Fault) {
 	}
 }
 
-// jump sets the clock by up to 1.2 ttl.
+// jump returns a fault that sets the clock forward or back by up to 1.2 TTLs.
 func jump(sign time.Duration) func(*episode, Fault, *history.Fault) {
 	return func(e *episode, f Fault, r *history.Fault) {
 		d := sign * f.Delay * time.Duration(f.N) / 5
@@ -278,7 +278,7 @@ func jump(sign time.Duration) func(*episode, Fault, *history.Fault) {
 		e.engine.Jump(d)
 		if d > 0 {
 			// A queue entry from before the jump is granted by the clock after it, until its
-			// process asks again: within a second, and the time for an answer.
+			// process asks again, which takes a second and the time for an answer.
 			time.Sleep(1500 * time.Millisecond)
 		}
 	}
@@ -310,8 +310,8 @@ func noMemory(e *episode, f Fault, _ *history.Fault) {
 	r.set(func() { r.outOf = false })
 }
 
-// noRight takes a right from the user that a lock needs, or could do without. It never takes the
-// right to delete, because then no lock is released, and offers of waiters stay.
+// noRight takes a right from the user that a lock needs, or one that is optional. It never takes the
+// right to delete, because then no lock would be released, and offers to waiters would stay.
 func noRight(e *episode, f Fault, r *history.Fault) {
 	rights := [][]string{
 		{"PEXPIRE"}, {"PUBLISH"}, {"HSET"}, {"SET"}, {"ZADD"}, {"PUBSUB"}, {"HKEYS"}, {"GET"}, {"SUBSCRIBE"}, {"EVALSHA", "EVAL"}, {"INFO"},

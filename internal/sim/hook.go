@@ -9,8 +9,8 @@ import (
 	"github.com/lockgen/lockgen/internal/sim/differential"
 )
 
-// before is called by miniredis for each command, also in scripts. If a fault forbids the
-// command, before answers with the error of a real server. It reports whether it has answered.
+// before is called by miniredis for each command, including commands of scripts. If a fault forbids
+// the command, before answers with the error of a real server. It reports whether it has answered.
 func (r *Redis) before(peer *server.Peer, cmd string, _ ...string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -25,7 +25,7 @@ func (r *Redis) before(peer *server.Peer, cmd string, _ ...string) bool {
 		peer.WriteError(differential.NoPermissionInScript)
 	case r.denied[cmd]:
 		peer.WriteError(fmt.Sprintf(differential.NoPermission, strings.ToLower(cmd)))
-	case r.outOf && differential.NeedsMemory(cmd) && !(nested && r.wrote): // a script that has written may go on
+	case r.outOf && differential.NeedsMemory(cmd) && !(nested && r.wrote): // a script that has written may continue
 		peer.WriteError(differential.OOM)
 	case cmd == "INFO" && r.lives > 0:
 		peer.WriteBulk(differential.Standalone + r.life())

@@ -10,32 +10,32 @@ import (
 )
 
 const (
-	// idleLimit is how long a lock may lie free while a process waits for it and no fault
-	// is in force: a lost notification costs a second, and a turn that the first in line
-	// does not take half of one. Each process that died in the line costs a turn as well.
+	// idleLimit is how long a lock may be free while a process waits for it and no fault
+	// is in force: a lost notification takes a second, and a turn that the first in the queue
+	// does not take lasts half a second. Each process that died in the queue costs another turn.
 	idleLimit, turn = 1600 * time.Millisecond, 500 * time.Millisecond
-	// calmLimit is idleLimit where nothing was wrong in all of the episode. Each process
+	// noFaultsLimit is idleLimit for an episode without faults. Each process
 	// that gave up at that moment costs a turn.
-	calmLimit = 150 * time.Millisecond
-	// aftermath is for how long a fault excuses what comes after it.
+	noFaultsLimit = 150 * time.Millisecond
+	// aftermath is how long after a fault its consequences are excused.
 	aftermath = time.Second
 )
 
-// gap is a time in which a lock was free while somebody waited for it.
+// gap is a time in which a lock was free while a process waited for it.
 type gap struct {
 	key      string
 	from, to int64
 	waiter   history.Record
 }
 
-// gaps returns the gaps of a key's locks, by the records of the callers.
+// gaps returns the gaps of the lock on key, according to the records of the callers.
 func gaps(h *history.History, key string) (found []gap) {
 	var acquires, releases []history.Record
 	for _, r := range h.Records {
 		switch {
 		case r.Key != key || r.Ret == history.Never:
-		case r.Op == history.Acquire && !r.Several: // several hold the first before they are told
-			if r.Again { // it waited for a condition first
+		case r.Op == history.Acquire && !r.Several: // such a call holds the first locks before it returns
+			if r.Again { // before that it waited for a condition
 				r.Call = r.Ret
 			}
 			acquires = append(acquires, r)
@@ -54,7 +54,7 @@ func gaps(h *history.History, key string) (found []gap) {
 		if i+1 < len(releases) {
 			next = releases[i+1].Ret
 		}
-		// The next grant is behind this release; a later release ends a hold in between.
+		// The next grant is after this release. If there is a later release, a hold was in between.
 		for _, a := range acquires {
 			if a.Outcome == history.OK && a.Ret >= r.Call {
 				next = min(next, a.Ret)
@@ -62,7 +62,7 @@ func gaps(h *history.History, key string) (found []gap) {
 			}
 		}
 		longest := gap{key: key}
-		for _, w := range acquires { // those that came since as well: the lease may be kept idle
+		for _, w := range acquires { // includes waits that began later, since the lease may be kept idle
 			if from, to := max(r.Ret, w.Call), min(next, w.Ret); to-from > longest.to-longest.from {
 				longest = gap{key, from, to, w}
 			}
@@ -74,10 +74,10 @@ func gaps(h *history.History, key string) (found []gap) {
 	return found
 }
 
-// live checks L1: no lock lies free while somebody waits for it.
+// live checks L1: no lock is free while a process waits for it.
 func (r *Result) live() (found []history.Violation) {
-	limit := calmLimit
-	if r.Plan.Engine == "row" { // whose notifications may be lost at any time
+	limit := noFaultsLimit
+	if r.Plan.Engine == "row" { // its notifications may be lost at any time
 		limit = idleLimit
 	}
 	for _, f := range r.History.Faults {
@@ -92,7 +92,7 @@ func (r *Result) live() (found []history.Violation) {
 				continue
 			}
 			limit := limit
-			if limit == calmLimit {
+			if limit == noFaultsLimit {
 				limit += time.Duration(r.gaveUp(g)) * turn
 			}
 			if time.Duration(g.to-g.from) > limit && quiet(r.History.Faults, g.from, g.to) {
@@ -104,16 +104,16 @@ func (r *Result) live() (found []history.Violation) {
 	return found
 }
 
-// halfTaken reports whether a call for several locks was under way in the time of g: it
-// holds the first before it is told so.
+// halfTaken reports whether a call for several locks was running in the time of g. Such a call
+// holds the first locks before it returns.
 func (r *Result) halfTaken(g gap) bool {
 	return slices.ContainsFunc(r.History.Records, func(one history.Record) bool {
 		return one.Op == history.Acquire && one.Several && one.Key == g.key && one.Call <= g.to && one.Ret >= g.from
 	})
 }
 
-// gaveUp counts the calls for the lock of g that ended without it in that time, or a
-// moment before.
+// gaveUp counts the calls for the lock of g that ended without it in that time, or just
+// before it.
 func (r *Result) gaveUp(g gap) (n int) {
 	const moment = 50 * time.Millisecond
 	for _, one := range r.History.Records {
@@ -125,11 +125,11 @@ func (r *Result) gaveUp(g gap) (n int) {
 	return n
 }
 
-// tenure is the longest that a plan lets a process hand a lease on.
+// tenure is the longest time for which a plan lets a process hand a lease on.
 const tenure = 100 * time.Millisecond
 
-// turns checks L2: a process that others wait for does not go on handing a lease on to
-// its own callers for longer than its tenure.
+// turns checks L2: while other processes wait, a process hands a lease on to its own
+// callers for at most its tenure.
 func (r *Result) turns() (found []history.Violation) {
 	leases, calls := map[string][]history.Record{}, map[string][]history.Record{}
 	for _, one := range r.History.Records {
@@ -159,8 +159,8 @@ func (r *Result) turns() (found []history.Violation) {
 	return found
 }
 
-// leaseOf returns the lease that a hold has its token of. What a lease did not use of its
-// block the next may use, so it is the last that begins below.
+// leaseOf returns the lease whose block of tokens has the token of hold. The next lease may use the
+// unused rest of a block, so it is the last lease whose block begins at or below the token.
 func leaseOf(hold history.Record, leases []history.Record) (lease history.Record, ok bool) {
 	for _, l := range leases {
 		if l.Proc == hold.Proc && l.Token <= hold.Token && hold.Token < l.Token+l.Tokens && (!ok || l.Token > lease.Token) {
@@ -170,8 +170,8 @@ func leaseOf(hold history.Record, leases []history.Record) (lease history.Record
 	return lease, ok && lease.Since == 0
 }
 
-// quiet reports whether no fault was in force at any moment of [from, to], nor a while
-// before.
+// quiet reports whether no fault was in force at any moment of [from, to], or within aftermath
+// before it.
 func quiet(faults []history.Fault, from, to int64) bool {
 	return !slices.ContainsFunc(faults, func(f history.Fault) bool {
 		return f.Begin <= to && f.End+int64(aftermath) >= from

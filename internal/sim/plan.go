@@ -12,28 +12,28 @@ import (
 )
 
 const (
-	warmUp      = 100 * time.Millisecond
-	strikeUntil = 1700 * time.Millisecond // faults begin before, and end 1.2 s later at most
-	calmEvery   = 8                       // of so many episodes one has no faults: what goes wrong then has no excuse
+	warmUp        = 100 * time.Millisecond
+	strikeUntil   = 1700 * time.Millisecond // faults begin before this, and end at most 1.2 s later
+	noFaultsEvery = 8                       // one episode in so many has no faults, so that any failure is a violation
 )
 
-// Plan is the plan of an episode. It follows from the seed alone.
+// Plan is the plan of an episode. It depends only on the seed.
 type Plan struct {
 	Seed      uint64
 	Engine    string
 	Keys      []string
-	LockKinds []client.LockKind // of locks that are no mutexes; half of the plans have some
+	LockKinds []client.LockKind // of locks that are not mutexes; half of the plans have some
 	Sticky    bool              // some leases are kept idle
-	Extras    client.Extras     // what some calls ask for beside the kind of lock
+	Extras    client.Extras     // further options of some calls
 	TTL       time.Duration
 	Latency   time.Duration // of a message
 	Processes []ProcessPlan
 	Workers   int           // of each process
-	Grain     time.Duration // of what callers do
-	Longest   int           // a long section lasts so many TTL at most; 0 is 2
+	Grain     time.Duration // waits and sections of callers are multiples of it
+	Longest   int           // the most TTLs that a long section lasts; 0 means 2
 	Faults    []Fault
-	Heal      time.Duration // when all must be well again
-	setup     *setup        // nil: the servers are as usual
+	Heal      time.Duration // when all faults are healed
+	setup     *setup        // nil means the usual servers
 }
 
 // ProcessPlan is the setup of one process.
@@ -67,13 +67,13 @@ func Engines() (names []string) {
 
 // Choice restricts what a plan may draw, and shrinks it.
 type Choice struct {
-	Engine    string   // "" is any
-	Kinds     []string // of faults; nil is all
-	Faults    []int    // only those of the plan, by number; nil is all
-	Processes int      // at most, 0 is as drawn
+	Engine    string   // "" means any
+	Kinds     []string // of faults; nil means all
+	Faults    []int    // only these faults of the plan, by number; nil means all
+	Processes int      // limits; 0 means as drawn
 	Keys      int
 	Workers   int
-	LockKind  string // only plans with this kind of lock beside the mutex, or with this of the Extras; "" is any
+	LockKind  string // only plans with this kind of lock in addition to the mutex, or with this one of the Extras; "" means any
 	Sticky    bool   // only plans in which some leases are kept idle
 }
 
@@ -88,8 +88,8 @@ func NewPlan(seed uint64, c Choice) *Plan {
 		p.Keys = append(p.Keys, "sim:"+name)
 	}
 	p.Latency = pick(rng, 100*time.Microsecond, 300*time.Microsecond, time.Millisecond, 4*time.Millisecond)
-	calm := rng.IntN(calmEvery) == 0
-	if calm || rng.IntN(4) == 0 {
+	noFaults := rng.IntN(noFaultsEvery) == 0
+	if noFaults || rng.IntN(4) == 0 {
 		p.TTL = time.Second
 	}
 	p.Workers = 1 + rng.IntN(4)
@@ -104,7 +104,7 @@ func NewPlan(seed uint64, c Choice) *Plan {
 		p.easy()
 	}
 	chosen := kindsOf(p.Engine, c.Kinds)
-	if !calm && len(chosen) > 0 {
+	if !noFaults && len(chosen) > 0 {
 		p.drawFaults(rng, chosen)
 	}
 	if isFailover(p.Engine) || isSharded(p.Engine) {
@@ -113,7 +113,7 @@ func NewPlan(seed uint64, c Choice) *Plan {
 	if hasSeveral(p.Engine) {
 		p.vary(rand.New(rand.NewPCG(seed, 5)), c.Kinds)
 	}
-	// They have a random source of their own, so that they don't change the rest of the plan.
+	// They have a separate random source, so that they don't change the rest of the plan.
 	if rng := rand.New(rand.NewPCG(seed, 2)); hasKinds(p.Engine) && (rng.IntN(2) == 0 || c.LockKind != "") {
 		p.LockKinds = client.DrawKinds(rng, "sim", c.LockKind)
 	}
@@ -146,7 +146,7 @@ func drawEngine(rng *rand.Rand) string {
 }
 
 // drawFaults draws two to eight faults, and sometimes one more at the very end: after a fault
-// just before the healing, nothing else can mend its damage.
+// just before the healing, no later event can repair its damage.
 func (p *Plan) drawFaults(rng *rand.Rand, from []kind) {
 	for range 2 + rng.IntN(6) {
 		p.Faults = append(p.Faults, p.draw(rng, from))

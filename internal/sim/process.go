@@ -28,7 +28,7 @@ func (p *process) gate() {
 	}
 }
 
-// pause stops the process's callers and its network. Its timers go on; the fault stall-clients
+// pause stops the process's callers and its network. Its timers continue; the fault stall-clients
 // makes timers late.
 func (p *process) pause() {
 	p.mu.Lock()
@@ -51,8 +51,8 @@ func (p *process) resume() {
 	p.path.Resume()
 }
 
-// kill ends the process, as a crash does. If its host ends too, the server is not told. Nobody
-// notices what the goroutines do until they have ended.
+// kill ends the process, as a crash does. If its host ends too, the server is not notified. What the
+// goroutines do until they have ended has no effect.
 func (p *process) kill(host bool) {
 	p.mu.Lock()
 	if p.killed {
@@ -71,7 +71,7 @@ func (p *process) kill(host bool) {
 	}
 }
 
-// isEnding reports whether the process was killed or closes: ended will be closed.
+// isEnding reports whether the process was killed or is closing, so that ended will be closed.
 func (p *process) isEnding() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,7 +84,7 @@ func (p *process) isKilled() bool {
 	return p.killed
 }
 
-// close closes the process's Locker while its callers work, with limit of time, and
+// close closes the process's Locker within limit while its callers work, and
 // ends the process.
 func (p *process) close(e *episode, limit time.Duration) {
 	p.mu.Lock()
@@ -173,5 +173,5 @@ func stacks() string {
 	return strings.Join(left, "\n\n")
 }
 
-// own are functions of goroutines of the simulation itself.
+// own lists functions of goroutines of the simulation itself.
 var own = []string{"sim.(*Plan).play(", "synctest.testingSynctestTest(", "synctest.Run("}

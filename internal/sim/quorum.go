@@ -14,8 +14,8 @@ import (
 
 const (
 	membersOfQuorum = 5
-	// untilItVotes is how long a member that has started does not vote: INFO tells its age
-	// in whole seconds, and redislock takes one off.
+	// untilItVotes is how long a member does not vote after its start. INFO gives its uptime
+	// in whole seconds, and redislock subtracts one.
 	untilItVotes = longestTTL + 2*time.Second
 )
 
@@ -39,7 +39,7 @@ func newQuorum() engine {
 // NewMembers starts the servers of a quorum, which have been up for an hour.
 func NewMembers() []*Redis { return newQuorum().(*several).servers }
 
-// emptyMembers restarts up to three members, without what they had.
+// emptyMembers restarts up to three members without their data.
 func emptyMembers(e *episode, f Fault, r *history.Fault) {
 	some := e.servers(f, 1+f.N/2%3)
 	r.Detail = fmt.Sprintf("%d from member %d", len(some), f.N%membersOfQuorum)
@@ -53,11 +53,11 @@ func emptyMembers(e *episode, f Fault, r *history.Fault) {
 	time.Sleep(untilItVotes)
 }
 
-// isForgotten reports whether v says that a lease was lost while members were emptied: a majority may
-// have forgotten it. Its holder hears of that before another has the lock.
+// isForgotten reports whether v is about a lease that was lost while members were emptied, since a majority may
+// have forgotten it. Its holder learns of that before another process has the lock.
 //
-// Nor is it asked of a quorum that a lock never lies free while somebody waits: who has no
-// majority pauses by chance.
+// A quorum is not checked by live either: a lock may be free while a process waits, because a process
+// without a majority pauses for a random time.
 func (r *Result) isForgotten(v history.Violation) bool {
 	if v.Invariant != "I2" || !strings.HasPrefix(v.Text, "the engine took the lease away") {
 		return false
@@ -68,12 +68,12 @@ func (r *Result) isForgotten(v history.Violation) bool {
 	})
 }
 
-// live makes the server a member, of whose life INFO tells.
+// live makes the server a member that started at began, as INFO shows.
 func (r *Redis) live(member int, began time.Time) {
 	r.set(func() { r.member, r.began, r.lives = member, began, 1 })
 }
 
-// life is what INFO says of it, or "". The server is locked.
+// life returns the lines of INFO about a member's run, or "". The server's mutex must be held.
 func (r *Redis) life() string {
 	if r.lives == 0 {
 		return ""

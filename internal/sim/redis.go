@@ -33,19 +33,19 @@ type Redis struct {
 	mu      sync.Mutex // guards the rest
 	ahead   time.Duration
 	down    bool
-	stops   int           // how often it was stopped
+	stops   int           // number of stops
 	running chan struct{} // closed while it runs; open while it is paused
 	conns   map[*conn]struct{}
 	number  int
 	rules   []*rule
-	outOf   bool            // memory
-	denied  map[string]bool // commands, upper case
-	refusal string          // what every command is answered, or ""
-	wrote   bool            // the script that runs has written
-	parted  map[int]bool    // processes that are refused
-	member  int             // if it is one of several, which
-	began   time.Time       // and its life: 1 is the first, 0 says that it is by itself
-	lives   int
+	outOf   bool            // out of memory
+	denied  map[string]bool // forbidden commands, in upper case
+	refusal string          // the answer to every command, or ""
+	wrote   bool            // the running script has written
+	parted  map[int]bool    // processes whose connections are refused
+	member  int             // number of the server, if it is a member of a quorum
+	began   time.Time       // when the member started
+	lives   int             // number of starts of the member; 0 if the server is not a member
 }
 
 // NewRedis starts an empty server.
@@ -58,7 +58,7 @@ func NewRedis() *Redis {
 		parted:  map[int]bool{},
 	}
 	close(r.running)
-	pipe, err := r.mini.Dial() // starts it
+	pipe, err := r.mini.Dial() // starts the server
 	if err != nil {
 		panic(err)
 	}
@@ -69,20 +69,20 @@ func NewRedis() *Redis {
 	return r
 }
 
-// now is the server's clock.
+// now returns the time of the server's clock.
 func (r *Redis) now() time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return time.Now().Add(r.ahead)
 }
 
-// tick tells miniredis the time.
+// tick sets the time of miniredis.
 func (r *Redis) tick() { r.mini.SetTime(r.now()) }
 
-// Client returns a go-redis client that reaches r by path.
+// Client returns a go-redis client that reaches r over path.
 func (r *Redis) Client(path *vnet.Path, timeout time.Duration) *redis.Client {
 	return redis.NewClient(&redis.Options{
-		Addr: "sim:6379", ReadTimeout: timeout, WriteTimeout: timeout, PoolSize: hogs, PipelinePoolSize: -1, MaxRetries: -1,
+		Addr: "sim:6379", ReadTimeout: timeout, WriteTimeout: timeout, PoolSize: busyConns, PipelinePoolSize: -1, MaxRetries: -1,
 		ContextTimeoutEnabled:    true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		Dialer:                   func(ctx context.Context, _, _ string) (net.Conn, error) { return path.Dial(ctx, r.accept) },
@@ -93,17 +93,17 @@ func (r *Redis) Client(path *vnet.Path, timeout time.Duration) *redis.Client {
 func (r *Redis) Connect(path *vnet.Path, timeout time.Duration) client.Backend {
 	callers := r.Client(path, timeout)
 	ctx, cancel := context.WithCancel(context.Background())
-	hog(ctx, callers)
+	keepBusy(ctx, callers)
 	return &closing{redislock.New(callers), callers, cancel}
 }
 
-// hogs is how many connections the caller's client has. All are busy with other work.
-const hogs = 2
+// busyConns is the number of connections of the caller's client. All are busy with other work.
+const busyConns = 2
 
-// hog keeps the connections of the caller's client busy until ctx ends, as business traffic
+// keepBusy keeps the connections of the caller's client busy until ctx ends, as business traffic
 // may. Locks must not wait for these connections.
-func hog(ctx context.Context, c *redis.Client) {
-	for range hogs {
+func keepBusy(ctx context.Context, c *redis.Client) {
+	for range busyConns {
 		go func() {
 			for ctx.Err() == nil {
 				_ = c.BLPop(ctx, time.Second, "nobody:pushes").Err()
@@ -117,7 +117,7 @@ func hog(ctx context.Context, c *redis.Client) {
 type closing struct {
 	*redislock.Backend
 	callers *redis.Client
-	stop    context.CancelFunc // of the hogs
+	stop    context.CancelFunc // of keepBusy
 }
 
 // Close implements [driver.Backend].
@@ -126,7 +126,7 @@ func (c *closing) Close() error {
 	return errors.Join(c.Backend.Close(), c.callers.Close())
 }
 
-// accept serves a connection that arrives, unless the server is down.
+// accept accepts a connection that arrives, unless the server is down.
 func (r *Redis) accept(end *vnet.End, flow *vnet.Flow) bool {
 	r.mu.Lock()
 	if r.down || r.isParted(flow) {
@@ -146,7 +146,7 @@ func (r *Redis) Close() {
 	r.mini.Close()
 }
 
-// Pause stops the server as SIGSTOP does: its clock goes on.
+// Pause stops the server as SIGSTOP does: its clock continues.
 func (r *Redis) Pause() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -164,14 +164,14 @@ func (r *Redis) Resume() {
 	}
 }
 
-// started is different for each run of the server.
+// started returns a number that is different for each run of the server.
 func (r *Redis) started() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.stops
 }
 
-// await returns when the server runs.
+// await waits until the server runs.
 func (r *Redis) await() {
 	for {
 		r.mu.Lock()
@@ -207,7 +207,7 @@ func (r *Redis) Start(empty bool) {
 	r.Do("SCRIPT", "FLUSH")
 }
 
-// Jump sets the server's clock forward by d, or back.
+// Jump sets the server's clock forward by d, or back if d is negative.
 func (r *Redis) Jump(d time.Duration) {
 	r.tick()
 	r.mu.Lock()
@@ -231,7 +231,7 @@ func (r *Redis) Free(key string) {
 	r.Do("PUBLISH", "redisson_lock__channel:{"+key+"}", "0")
 }
 
-// Evict deletes all keys of that prefix.
+// Evict deletes all keys with this prefix.
 func (r *Redis) Evict(prefix string) {
 	r.tick()
 	for _, key := range r.mini.Keys() {
@@ -241,7 +241,7 @@ func (r *Redis) Evict(prefix string) {
 	}
 }
 
-// Do runs a command as an operator at the server does, and returns its answer.
+// Do runs a command as an operator does, and returns its answer.
 func (r *Redis) Do(args ...string) (any, error) {
 	r.tick()
 	var out bytes.Buffer
@@ -296,7 +296,7 @@ func (r *Redis) Snapshot() (keys []history.KeyState) {
 func (r *Redis) Remains(locks []string) string {
 	for _, k := range r.Snapshot() {
 		switch {
-		case strings.Contains(k.Name, agreed): // is kept
+		case strings.Contains(k.Name, agreed): // stays
 		case slices.Contains(locks, k.Name):
 			return fmt.Sprintf("the lock %s is left: %v, pttl %d", k.Name, k.Fields, k.PTTL)
 		case history.IsKinded(k.Name) && k.PTTL > 0:
@@ -304,9 +304,9 @@ func (r *Redis) Remains(locks []string) string {
 				return k.Name + ": " + inside
 			}
 		case k.PTTL < 0:
-			return fmt.Sprintf("%s is left for ever", k.Name)
+			return fmt.Sprintf("%s is left without an expiry", k.Name)
 		case !strings.HasPrefix(k.Name, "lockgen:"):
-			return fmt.Sprintf("%s is left, which is not ours by name", k.Name)
+			return fmt.Sprintf("%s is left, whose name is not one of ours", k.Name)
 		}
 	}
 	if channels := r.mini.PubSubChannels(""); len(channels) > 0 {

@@ -20,7 +20,7 @@ import (
 	"github.com/lockgen/lockgen/internal/soak/history"
 )
 
-// Play plays the plan in a bubble of its own, and returns the result. Only one Play may run at a
+// Play runs the episode of the plan in a new bubble and returns the result. Only one Play may run at a
 // time.
 func Play(t *testing.T, p *Plan) (r *Result) {
 	collect()
@@ -53,12 +53,12 @@ type Options struct {
 	First, Count uint64 // seeds
 	Choice       Choice
 	FailFast     bool          // stop at the first violation
-	NoShrink     bool          // look for no smaller plan that fails as well
-	Folder       string        // for the histories of all episodes, a file each; "" is nowhere
-	Limit        time.Duration // no episode begins after it; 0 is none
-	Report       string        // file for the Summary as JSON; "" is none
+	NoShrink     bool          // don't search for a smaller plan that also fails
+	Folder       string        // for the histories of all episodes, one file each; "" means don't write them
+	Limit        time.Duration // no episode begins after it; 0 means no limit
+	Report       string        // file for the Summary as JSON; "" means none
 
-	// Out gets a line for each episode and one for all.
+	// Out gets a line for each episode and a summary.
 	Out io.Writer `json:"-"`
 }
 
@@ -71,9 +71,9 @@ func (o *Options) Check() error {
 	case c.LockKind != "" && !slices.Contains(client.Names(), c.LockKind):
 		return fmt.Errorf("no kind of lock %q; there is %s", c.LockKind, strings.Join(client.Names(), ", "))
 	case c.Processes < 0 || c.Keys < 0 || c.Workers < 0:
-		return fmt.Errorf("fewer than no processes, keys or workers")
+		return fmt.Errorf("a negative number of processes, keys or workers")
 	case o.Limit < 0:
-		return fmt.Errorf("a limit of %v", o.Limit)
+		return fmt.Errorf("a negative limit of %v", o.Limit)
 	}
 	return checkKinds(c.Kinds)
 }
@@ -82,14 +82,14 @@ func (o *Options) Check() error {
 type Summary struct {
 	First                                  uint64 // seed
 	Episodes, Violations, Sections, Faults int
-	FaultKinds                             map[string]int // how many of each
+	FaultKinds                             map[string]int // number of each kind
 	Records                                int            // of the histories
 	Bounded                                int            // see Result
-	FirstBad                               uint64         // seed of the first episode with a violation, 0 if none
+	FirstBad                               uint64         // seed of the first episode with a violation; 0 if there is none
 	Virtual, Real                          time.Duration
 }
 
-// Run plays the episodes of o and prints a line for each.
+// Run runs the episodes of o and prints a line for each.
 func Run(t *testing.T, o Options) (s Summary) {
 	runtime.GOMAXPROCS(1)
 	runtime.MemProfileRate = 0
@@ -156,9 +156,9 @@ func (s *Summary) add(r *Result) {
 	}
 }
 
-// warmUpProcess plays episodes on each engine with each kind of lock. Libraries do some work only at their
-// first use, and that draws from the random source of the bubble. So the first episode would differ
-// from later ones.
+// warmUpProcess runs episodes on each engine with each kind of lock. Libraries do some work only at their
+// first use, which draws from the random source of the bubble. So without a warm-up the first episode
+// would differ from a repetition of it.
 func warmUpProcess(t *testing.T) {
 	for _, e := range engines {
 		Play(t, NewPlan(0, Choice{Engine: e.name}))
@@ -170,15 +170,15 @@ func warmUpProcess(t *testing.T) {
 	}
 }
 
-// hung is how long an episode may take in real time. A wait in virtual time always ends; hung is
-// for code that does not let virtual time pass.
+// hung is how long an episode may take in real time. A wait in virtual time always ends; hung detects
+// code that does not let virtual time pass.
 const hung = 2 * time.Minute
 
 func panicHung(seed uint64) {
-	panic(fmt.Sprintf("sim: seed %d lets no virtual time pass: a goroutine runs on, or waits for a mutex whose owner waits\n%s", seed, stacks()))
+	panic(fmt.Sprintf("sim: virtual time does not pass in seed %d: a goroutine does not block, or waits for a mutex whose owner waits\n%s", seed, stacks()))
 }
 
-// line describes the episode on one line.
+// line describes the episode in one line.
 func (r *Result) line() string {
 	verdict := "ok"
 	if len(r.Violations) > 0 {

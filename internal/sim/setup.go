@@ -11,39 +11,40 @@ import (
 	"github.com/lockgen/lockgen/internal/sim/model"
 )
 
-// setup is how the servers of a Backend that is made of several differ from those that most plans have.
+// setup describes how the servers of a Backend made of several servers differ from those of most plans.
 type setup struct {
-	servers int             // of a quorum, and of a failover with the record's
-	etcd    int             // members of a quorum beside the servers, which are models of etcd
-	ahead   []time.Duration // by how much each server's clock is
-	away    []int           // servers that are away from the first, which is no fault: locks can be taken without them
-	hang    bool            // these hang, and do not refuse connections
+	servers int             // number of servers of a quorum, or of a failover with that of the record
+	etcd    int             // number of further members of a quorum that are models of etcd
+	ahead   []time.Duration // the error of each server's clock
+	away    []int           // servers that are down from the start; this is not a fault, since locks work without them
+	hang    bool            // the servers in away hang instead of refusing connections
 }
 
 // vary draws a setup for half of the plans that have several servers: with two keys, so that calls hold
-// more than one lock, with clocks that are set back a little, and with a Close in the middle more often. It is called with a source of its own: a plan
-// without it is what it is for the same seed. chosen are the kinds of faults that may be; none is all.
+// more than one lock, with clocks that are set back a little, and more often with a Close in the middle. It has a
+// separate random source, so that it does not change the rest of the plan. chosen has the allowed kinds of faults; if
+// it is empty, all are allowed.
 func (p *Plan) vary(rng *rand.Rand, chosen []string) {
 	if rng.IntN(2) == 1 {
 		return
 	}
 	s := &setup{}
-	var apart time.Duration // by so much clocks may differ
+	var drift time.Duration // the most by which clocks may differ
 	switch {
 	case isQuorum(p.Engine):
-		s.servers, apart = 3+rng.IntN(3), 500*time.Millisecond // less than longestTTL, or tokens fall with a member that forgets
+		s.servers, drift = 3+rng.IntN(3), 500*time.Millisecond // below longestTTL, or tokens would fall with a member that loses its data
 		if rng.IntN(3) == 0 {
 			s.servers, s.etcd = 3, 1+rng.IntN(2)
 		}
 	case isFailover(p.Engine):
-		s.servers, apart = 3+rng.IntN(2), 10*time.Second
+		s.servers, drift = 3+rng.IntN(2), 10*time.Second
 	default:
-		s.servers, apart = len(shards), 200*time.Millisecond // the last one's is a second behind, less what is below
+		s.servers, drift = len(shards), 200*time.Millisecond // the last server's clock is a second behind, minus the difference below
 	}
 	for range s.servers {
-		s.ahead = append(s.ahead, time.Duration(rng.Int64N(int64(apart))))
+		s.ahead = append(s.ahead, time.Duration(rng.Int64N(int64(drift))))
 	}
-	if isSharded(p.Engine) { // a process that has not read of a change grants for silence yet: its tokens must be below
+	if isSharded(p.Engine) { // a process that has not read a change may still grant for the time Silence; its tokens must be lower
 		s.ahead[len(shards)-1] += 500 * time.Millisecond
 	}
 	switch {
@@ -77,7 +78,7 @@ func (s *setup) String() string {
 	return fmt.Sprintf("%d servers, %d of etcd, clocks ahead by %v, away %v, which hang: %t", s.servers, s.etcd, s.ahead, s.away, s.hang)
 }
 
-// setUp sets s up as the plan says.
+// setUp sets up s according to p.
 func (s *several) setUp(p *setup) {
 	if p == nil {
 		return
@@ -104,12 +105,12 @@ func (s *several) setUp(p *setup) {
 	}
 }
 
-// setBack sets the clock of one server back, by less than those of processes may differ.
+// setBack sets the clock of one server back, by less than the clocks of processes may differ.
 func setBack(e *episode, f Fault, r *history.Fault) {
 	d := f.Delay / 8
 	r.Detail = d.String()
 	e.server(f).Jump(-d)
 }
 
-// onlyVaried reports whether only vary draws a fault.
+// onlyVaried returns false, for faults that only vary draws.
 func onlyVaried(string) bool { return false }

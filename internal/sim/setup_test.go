@@ -2,7 +2,7 @@ package sim
 
 import "testing"
 
-// A plan has only faults of the kinds that were chosen.
+// TestChosenKinds checks that a plan has only faults of the chosen kinds.
 func TestChosenKinds(t *testing.T) {
 	for _, c := range []Choice{
 		{Engine: "quorum", Kinds: []string{"empty-members"}},

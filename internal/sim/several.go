@@ -25,17 +25,17 @@ const longestTTL = 1200 * time.Millisecond
 // several has the Redis servers of one Backend. A fault strikes the server that it names.
 type several struct {
 	servers []*Redis
-	etcd    []modelled                       // that a quorum has beside them
-	made    func(all []driver.Backend) whole // of one Backend for each server
-	turn    chan struct{}                    // full while a fault is to be the only one of its sort
+	etcd    []modelled                       // further members of a quorum
+	made    func(all []driver.Backend) whole // makes the Backend from one Backend for each server
+	turn    chan struct{}                    // full while a fault excludes others of its sort
 
 	mu      sync.Mutex      // guards the rest
-	grants  failover.Status // the last that a process has read
-	since   time.Time       // when its epoch was read first
-	version uint64          // of the membership, for processes that begin now
+	grants  failover.Status // the last status that a process has read
+	since   time.Time       // when the epoch of grants was first read
+	version uint64          // version of the membership for new processes
 }
 
-// whole is a Backend made of Backends.
+// whole is a Backend made of several Backends.
 type whole interface {
 	client.Backend
 	driver.Shared
@@ -46,7 +46,7 @@ func hasSeveral(engine string) bool {
 	return isQuorum(engine) || isFailover(engine) || isSharded(engine)
 }
 
-// newSeveral starts so many servers.
+// newSeveral starts n servers.
 func newSeveral(n int) *several {
 	s := &several{turn: make(chan struct{}, 1)}
 	for range n {
@@ -129,7 +129,7 @@ func (s *several) Start(empty bool)             { s.each(func(one engine) { one.
 func (s *several) Jump(d time.Duration)         { s.each(func(one engine) { one.Jump(d) }) }
 func (s *several) Free(key string)              { s.each(func(one engine) { one.Free(key) }) }
 func (s *several) Close()                       { s.each(engine.Close) }
-func (s *several) Snapshot() []history.KeyState { return nil } // the data of a single server means nothing
+func (s *several) Snapshot() []history.KeyState { return nil } // the data of a single server has no meaning
 
 // Remains describes data that is left at any server.
 func (s *several) Remains(locks []string) string {

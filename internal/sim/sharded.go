@@ -11,12 +11,12 @@ import (
 	"github.com/lockgen/lockgen/internal/soak/history"
 )
 
-// shards are the names of all servers. By an odd version of the membership the last is none of it.
+// shards are the names of all servers. In odd versions of the membership the last one is not a member.
 var shards = []string{"a", "b", "c", "d"}
 
 func isSharded(engine string) bool { return engine == "sharded" }
 
-// newSharded starts servers of which the last has a clock that is behind by less than a change waits.
+// newSharded starts servers. The clock of the last one is behind, by less than the wait of a change.
 func newSharded() engine {
 	s := newSeveral(len(shards))
 	s.version = 1
@@ -44,8 +44,8 @@ func newSharded() engine {
 	return s
 }
 
-// newVersion has the last server become a member or leave, by one process that takes another's
-// place; those that are there go on with the version that they have.
+// newVersion makes the last server join or leave the membership, by one new process that replaces
+// another. The other processes continue with the version that they have.
 func newVersion(e *episode, f Fault, r *history.Fault) {
 	s := e.engine.(*several)
 	s.mu.Lock()
@@ -57,13 +57,13 @@ func newVersion(e *episode, f Fault, r *history.Fault) {
 	time.Sleep(drain)
 }
 
-// isOutdated reports whether v is about a process that newVersion has left with an older version:
-// it is refused for as long as it lives.
+// isOutdated reports whether v is about a process that newVersion has left with an older version.
+// Such a process is refused as long as it lives.
 func isOutdated(v history.Violation) bool {
 	return v.Invariant == "I6" && strings.Contains(v.Text, "this process has version") && strings.HasSuffix(v.Text, "give it the later one")
 }
 
-// emptyMember has a server away for longer than Silence, and come back empty.
+// emptyMember stops a server for longer than Silence and starts it again without data.
 func emptyMember(e *episode, f Fault, _ *history.Fault) {
 	server := e.server(f)
 	server.Stop()

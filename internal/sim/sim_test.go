@@ -13,8 +13,8 @@ import (
 	"github.com/lockgen/lockgen/internal/sim/launch"
 )
 
-// TestEpisodes plays what its environment asks for, as package launch runs it. Without
-// that it is the short form: it builds the simulation and plays some seeds.
+// TestEpisodes runs the episodes that its environment asks for, if package launch has started it. Otherwise
+// it runs a short form: it builds the simulation and runs some seeds.
 func TestEpisodes(t *testing.T) {
 	order := os.Getenv(launch.Env)
 	if order == "" {
@@ -31,8 +31,8 @@ func TestEpisodes(t *testing.T) {
 	}
 }
 
-// playShort plays 70 seeds, and 20 of them again in another order of processes: what
-// happens in an episode depends on its seed alone. Then it plays some that have found a mistake.
+// playShort runs 70 seeds, and 20 of them again in separate programs, because an
+// episode must depend only on its seed. Then it runs some seeds that have found a mistake.
 func playShort(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "sim")
 	if err := launch.Build(".", binary, os.Stderr); err != nil {
@@ -46,7 +46,7 @@ func playShort(t *testing.T) {
 	_, err := goruntime.Overlay(t.TempDir())
 	for i, line := range again {
 		if first := all[(i+10)%20]; err == nil && line != first {
-			t.Errorf("not repeated:\n%s\n%s", first, line)
+			t.Errorf("a repeated episode differs:\n%s\n%s", first, line)
 		}
 	}
 	play(t, binary, Options{First: 1, Count: 10, Choice: Choice{Engine: "redis", Sticky: true}})
@@ -54,15 +54,15 @@ func playShort(t *testing.T) {
 		seed   uint64
 		choice Choice
 	}{
-		{183, Choice{Engine: "redis", Sticky: true}}, // a renewal that had to dial
+		{183, Choice{Engine: "redis", Sticky: true}}, // a renewal that had to open a connection
 		{490, Choice{Engine: "redis", Sticky: true}}, // a grant whose tokens fell
 		{703, Choice{Engine: "row"}},                 // a Close that left a lock behind
 		{1012, Choice{Engine: "locktest"}},
 		{2061, Choice{Engine: "zookeeper"}},
 		{44713, Choice{Engine: "row"}}, // an undo that kept its tokens
 		{20044, Choice{Engine: "quorum"}},
-		{231, Choice{Engine: "quorum"}}, // a message of a grant that had been given back
-		{239, Choice{Engine: "quorum"}}, // a lease that was given back because a majority had forgotten it
+		{231, Choice{Engine: "quorum"}}, // a message of a grant that had been returned
+		{239, Choice{Engine: "quorum"}}, // a lease that was returned because a majority had forgotten it
 		{20012, Choice{Engine: "sharded"}},
 	} {
 		play(t, binary, Options{First: found.seed, Count: 1, Choice: found.choice})
@@ -72,7 +72,7 @@ func playShort(t *testing.T) {
 	}
 }
 
-// play returns the lines of the episodes, and prints the last line of all.
+// play returns the lines of the episodes and prints the summary.
 func play(t *testing.T, binary string, o Options) (episodes []string) {
 	t.Helper()
 	order, err := json.Marshal(o)

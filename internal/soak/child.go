@@ -24,13 +24,13 @@ type child struct {
 	stdin  io.Closer
 	stderr bytes.Buffer
 	exited chan struct{}
-	err    error // of the process; read it after exited
+	err    error // of the process; valid after exited
 
 	mu      sync.Mutex
 	killed  bool
 	records []history.Record
 	broken  error
-	read    chan struct{} // closed when all that it wrote was read
+	read    chan struct{} // closed when all its output was read
 }
 
 // spawn starts this program again as a client. skew is the error of its wall clock, for
@@ -78,7 +78,7 @@ func (c *child) collect(in *os.File) {
 	for {
 		line, err := lines.ReadBytes('\n')
 		if err != nil {
-			return // what has no newline was never a record
+			return // text without a newline is not a complete record
 		}
 		var r history.Record
 		err = json.Unmarshal(line, &r)
@@ -119,7 +119,7 @@ func (c *child) end(limit time.Duration) *history.Violation {
 		}
 		c.kill()
 		return &history.Violation{Invariant: "I8", At: history.Now(),
-			Text: fmt.Sprintf("process %d did not end within %v of healing\n%s", c.proc, limit, &c.stderr)}
+			Text: fmt.Sprintf("process %d did not end within %v after healing\n%s", c.proc, limit, &c.stderr)}
 	}
 	<-c.read
 	c.mu.Lock()

@@ -4,6 +4,6 @@ package soak
 
 import "syscall"
 
-// childAttr sets nothing that ends a client with this process: it ends when its
-// standard input does, unless it is stopped.
+// childAttr does not make a client end with this process. A client ends when its
+// standard input ends, unless it is stopped.
 func childAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

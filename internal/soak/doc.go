@@ -8,8 +8,8 @@
 // the clients finish and leave. Soak checks the histories that they wrote (package
 // history), samples of the server's keys, and the writes to a fenced register (package
 // register). In half of the episodes the clients also take read-write locks, fair locks,
-// permits and ticks. In a quarter each they bound the queue, ask for a delay, or wait for
-// conditions.
+// permits and ticks. In a quarter of the episodes they bound the queue, in a quarter they ask
+// for a delay, and in a quarter they wait for conditions.
 //
 // Another test starts processes whose clocks differ by two minutes. They run a job once for
 // each tick, and are killed while they run it (package ticks):

@@ -19,7 +19,7 @@ import (
 
 const (
 	workers  = 4
-	endLimit = 12 * time.Second // of a client, from healing on: longer than it gives itself
+	endLimit = 12 * time.Second // for a client after healing; longer than its own limit
 )
 
 // testbed runs one episode after another on one server.
@@ -37,10 +37,10 @@ type episode struct {
 	t       *scope
 	socket  string
 	proxies []*faultproxy.Proxy // one for each client
-	scopes  []*scope            // of the proxies, whose failures are not all final
+	scopes  []*scope            // of the proxies; some of their failures are repaired
 
 	mu     sync.Mutex // guards the rest
-	now    []*child   // one for each client: its present process
+	now    []*child   // the current process of each client
 	all    []*child
 	faults []history.Fault
 }
@@ -52,8 +52,8 @@ type Result struct {
 	Violations []history.Violation
 }
 
-// run plays plan. It returns the history, and the violations that were found during the
-// episode.
+// run runs the episode of plan. It returns the history, and the violations that were found during
+// the episode.
 func (b *testbed) run(ctx context.Context, seed uint64, plan *Plan) (result *Result, err error) {
 	err = within(ctx, func(t *scope) error {
 		dir, err := os.MkdirTemp("", "lockgen-soak-")
@@ -90,7 +90,7 @@ func (e *episode) run() (*Result, error) {
 	e.torment()
 	e.heal()
 	found := e.drain()
-	pause(e.t.ctx, 3*sampleEvery) // for a last look at what they left
+	pause(e.t.ctx, 3*sampleEvery) // for the last samples
 	stopSampling()
 	taken := <-samples
 	found = append(found, e.leftovers()...)
@@ -113,7 +113,7 @@ func (e *episode) join(i int) error {
 	e.scopes = append(e.scopes, s)
 	e.proxies = append(e.proxies, faultproxy.New(s, e.testbed.server.Addr()))
 	e.now = append(e.now, nil)
-	e.accept(i) // New could not listen while another testbed's client was being forked
+	e.accept(i) // New can't listen while a client of another testbed is being forked
 	return e.spawn(i)
 }
 
@@ -124,7 +124,7 @@ func (e *episode) spawn(i int) error {
 	c, err := spawn(client.Config{
 		Proc: proc, Addr: e.proxies[i].Addr(), Register: e.socket, Keys: e.plan.Keys, LockKinds: e.plan.Kinds, Extras: e.plan.Extras,
 		Seed: e.seed<<16 + uint64(e.plan.Episode), Workers: workers,
-		TTL: e.plan.TTL, HandOff: plan.HandOff, ReadTimeout: plan.ReadTimeout, Calm: len(e.plan.Faults) == 0,
+		TTL: e.plan.TTL, HandOff: plan.HandOff, ReadTimeout: plan.ReadTimeout, NoFaults: len(e.plan.Faults) == 0,
 	}, plan.Skew)
 	if err != nil {
 		return err

@@ -19,11 +19,11 @@ type kind struct {
 	name        string
 	class       history.Class
 	weight      int
-	least, most float64 // how long it lasts, in ttl
+	least, most float64 // its length in TTLs
 	strike      func(e *episode, f Planned, r *history.Fault)
 }
 
-var kinds []kind // set in init: what strikes is found by name through it
+var kinds []kind // set in init, because the functions of the faults use it
 
 func init() {
 	kinds = []kind{
@@ -50,7 +50,7 @@ func init() {
 	}
 }
 
-// strike makes f happen, and notes the time.
+// strike makes f happen and records the time.
 func (e *episode) strike(f Planned) {
 	for _, k := range kinds {
 		if k.name != f.Kind {
@@ -84,7 +84,7 @@ func killClient(e *episode, f Planned, r *history.Fault) {
 	}
 }
 
-// The arguments tell the scripts apart: a release names the channel, an acquire only the
+// The scripts are distinguished by their arguments: a release names the channel, an acquire only the
 // queue, and a renewal neither.
 var (
 	channelWord = []byte("\r\nredisson_lock__channel:")
@@ -135,11 +135,11 @@ func delay(dir faultproxy.Direction) func(*episode, Planned, *history.Fault) {
 		e.proxies[f.Client].Delay(both, f.Delay)
 		time.Sleep(f.For)
 		e.proxies[f.Client].Delay(both, 0)
-		time.Sleep(f.Delay) // what is under way is late all the same
+		time.Sleep(f.Delay) // data that is on its way is still late
 	}
 }
 
-// hole drops bytes. At the end it cuts the connections, as TCP would.
+// hole drops bytes. At its end it cuts the connections, as TCP would.
 func hole(e *episode, f Planned, _ *history.Fault) {
 	dir := faultproxy.Requests | faultproxy.Replies
 	if !f.Both {
@@ -165,8 +165,8 @@ func refuse(e *episode, f Planned, _ *history.Fault) {
 	e.accept(f.Client)
 }
 
-// accept ends refuse. The port may be busy for a moment: a client that was just
-// forked shares our sockets until it has become its program.
+// accept ends refuse. The port may be busy for a moment, because a client that was just
+// forked shares our sockets until it has executed its program.
 func (e *episode) accept(i int) {
 	for range 100 {
 		e.proxies[i].Accept()
@@ -178,7 +178,7 @@ func (e *episode) accept(i int) {
 	e.t.Errorf("the proxy of client %d can't listen again", i)
 }
 
-// late holds an acquire back. Its caller may give up in the meantime.
+// late holds back an acquire. Its caller may give up in the meantime.
 func late(e *episode, f Planned, r *history.Fault) {
 	var over atomic.Bool
 	held := e.proxies[f.Client].Late(while(&over, acquires))
@@ -187,7 +187,7 @@ func late(e *episode, f Planned, r *history.Fault) {
 		time.Sleep(f.Delay)
 	case <-time.After(f.For):
 		over.Store(true)
-		r.Detail = "none came"
+		r.Detail = "no acquire came"
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -216,7 +216,7 @@ func restartServer(e *episode, f Planned, _ *history.Fault) {
 	e.testbed.server.Restart()
 }
 
-// send sends one command to the server, past the proxies.
+// send sends one command to the server, without a proxy.
 func (e *episode) send(r *history.Fault, args ...string) {
 	if _, err := e.testbed.server.Command(e.t.ctx, args...); err != nil {
 		r.Detail = err.Error()

@@ -23,7 +23,7 @@ const (
 	// acquirable is the time in which a new process must get each key: the lease of a dead
 	// holder, a turn for each process that died in the queue, and a poll.
 	acquirable = 5 * time.Second
-	gone       = 5 * time.Second // how long subscriptions and connections may take to go
+	gone       = 5 * time.Second // how long subscriptions and connections may take to end
 )
 
 // leftovers checks I8 after all clients have left: each key can be acquired, no lock is
@@ -94,9 +94,9 @@ func (e *episode) remains(addr string) string {
 				return k.Name + ": " + inside
 			}
 		case k.PTTL < 0:
-			return fmt.Sprintf("%s is left for ever", k.Name)
+			return fmt.Sprintf("%s is left without an expiry", k.Name)
 		case !strings.HasPrefix(k.Name, "lockgen:"):
-			return fmt.Sprintf("%s is left, which is not ours by name", k.Name)
+			return fmt.Sprintf("%s is left, whose name is not one of ours", k.Name)
 		}
 	}
 	channels, err := conn.Do(e.t.ctx, "PUBSUB", "CHANNELS")

@@ -12,22 +12,22 @@ import (
 )
 
 const (
-	warmUp      = 150 * time.Millisecond
-	strikeUntil = 2200 * time.Millisecond // faults begin before, and end a second later at most
-	calmEvery   = 8                       // of so many episodes one has no faults: what goes wrong then has no excuse
-	clients     = 3
+	warmUp        = 150 * time.Millisecond
+	strikeUntil   = 2200 * time.Millisecond // faults begin before this, and end at most a second later
+	noFaultsEvery = 8                       // one episode in so many has no faults, so that any failure is a violation
+	clients       = 3
 )
 
-// Plan is the plan of an episode. It follows from the seed alone.
+// Plan is the plan of an episode. It depends only on the seed.
 type Plan struct {
 	Episode int
 	Keys    []string
-	Kinds   []client.LockKind // of locks that are no mutexes; half of the plans have some
-	Extras  client.Extras     // what some calls ask for beside the kind of lock
+	Kinds   []client.LockKind // of locks that are not mutexes; half of the plans have some
+	Extras  client.Extras     // further options of some calls
 	TTL     time.Duration
 	Clients []ClientPlan
 	Faults  []Planned
-	Heal    time.Duration // when all must be well again
+	Heal    time.Duration // when all faults are healed
 }
 
 // ClientPlan is the setup of one client process.
@@ -61,13 +61,13 @@ func newPlan(seed uint64, n int, kinds []string, locks string) *Plan {
 	for _, name := range []string{"a", "b", "c"} {
 		p.Keys = append(p.Keys, fmt.Sprintf("soak:%d:%s", n, name))
 	}
-	// They have a random source of their own, so that they don't change the rest of the plan.
+	// They have a separate random source, so that they don't change the rest of the plan.
 	if rng := rand.New(rand.NewPCG(seed, 1<<32+uint64(n))); rng.IntN(2) == 0 || locks != "" {
 		p.Kinds = client.DrawKinds(rng, fmt.Sprintf("soak:%d", n), locks)
 	}
 	p.Extras = client.DrawExtras(rand.New(rand.NewPCG(seed, 2<<32+uint64(n))), locks)
-	calm := n%calmEvery == 0
-	if calm || rng.IntN(4) == 0 {
+	noFaults := n%noFaultsEvery == 0
+	if noFaults || rng.IntN(4) == 0 {
 		p.TTL = time.Second
 	}
 	for range clients - rng.IntN(2) {
@@ -77,14 +77,14 @@ func newPlan(seed uint64, n int, kinds []string, locks string) *Plan {
 			Skew:        pick(rng, -300*time.Millisecond, 300*time.Millisecond),
 		})
 	}
-	if calm {
+	if noFaults {
 		return p
 	}
 	chosen := among(kinds)
 	for range 3 + rng.IntN(4) {
 		p.Faults = append(p.Faults, p.draw(rng, chosen))
 	}
-	// After a fault just before the healing, nothing else can mend its damage.
+	// After a fault just before the healing, no later event can repair its damage.
 	if rng.IntN(3) == 0 {
 		last := p.draw(rng, chosen)
 		last.At = strikeUntil

@@ -28,7 +28,7 @@ type Summary struct {
 	Operations map[string]int      `json:"operations"` // "acquire ok" and so on
 	Faults     map[string]int      `json:"faults"`     // by kind
 	Samples    int                 `json:"samples"`
-	Writes     map[string]int      `json:"writes"` // as the register saw them
+	Writes     map[string]int      `json:"writes"` // at the register, by result
 	WaitP50    float64             `json:"waitP50Ms"`
 	WaitP99    float64             `json:"waitP99Ms"`
 	WorstLate  float64             `json:"worstReturnAfterCtxMs"` // of processes that were not paused
@@ -138,8 +138,8 @@ func secondOpinion(r *Result) (found []history.Violation, pictures []porcupine.L
 	return found, pictures
 }
 
-// save writes all that is known of an episode into folder, one JSON value a line:
-// the violations, the faults, then records, attempts and samples by time.
+// save writes everything that is known of an episode into folder, one JSON value per line:
+// the violations, the faults, then records, attempts and samples in the order of time.
 func save(folder string, seed uint64, r *Result, pictures []porcupine.LinearizationInfo) (path string, err error) {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return "", err

@@ -20,14 +20,14 @@ import (
 // Options of a run.
 type Options struct {
 	Seed     uint64
-	Duration time.Duration // new episodes begin as long as this is not over
-	Episodes []int         // only these, again and again; nil is 1, 2, 3 and so on
-	Faults   []string      // only these kinds; nil is all
-	Locks    string        // the kind of lock beside the mutex, in each episode; "" draws
+	Duration time.Duration // how long new episodes are started
+	Episodes []int         // repeat only these; nil means 1, 2, 3 and so on
+	Faults   []string      // only these kinds; nil means all
+	Locks    string        // the kind of lock in addition to the mutex in each episode; "" draws one
 	Parallel int           // episodes at a time
 	FailFast bool          // stop at the first violation
 	Out      string        // folder for the histories of episodes with violations
-	Keep     bool          // those of all episodes
+	Keep     bool          // keep the histories of all episodes
 	Log      io.Writer
 }
 
@@ -66,7 +66,7 @@ func Run(ctx context.Context, o Options) (*Summary, error) {
 	return r.summary, errors.Join(errs...)
 }
 
-// work runs episodes on a server of its own.
+// work starts a server and runs episodes on it.
 func (r *runner) work(ctx context.Context) error {
 	return within(ctx, func(t *scope) error {
 		b := &testbed{server: testserver.StartRedis(t), procs: func() int { return int(r.procs.Add(1)) }}

@@ -11,7 +11,7 @@ import (
 // scope is a testing.TB outside of a test, for testserver and faultproxy. Clean-ups run when
 // it ends, and failures become its error.
 type scope struct {
-	testing.TB // nil: what scope does not implement, they do not call
+	testing.TB // nil: they call only methods that scope implements
 	ctx        context.Context
 
 	mu       sync.Mutex
@@ -22,7 +22,7 @@ type scope struct {
 // failed is the value with which Fatalf panics.
 type failed struct{}
 
-// within runs do in a scope of its own.
+// within runs do in a new scope.
 func within(ctx context.Context, do func(*scope) error) (err error) {
 	s := &scope{ctx: ctx}
 	defer func() {

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestTenSeconds(t *testing.T) {
-	const seed = 1 // others are drawn by make nightly
+	const seed = 1 // make nightly draws others
 	var log bytes.Buffer
 	summary, err := Run(t.Context(), Options{Seed: seed, Duration: 10 * time.Second, Parallel: 2, Out: os.TempDir(), Log: &log})
 	if err != nil {
@@ -40,7 +40,7 @@ func TestTenSeconds(t *testing.T) {
 		t.Errorf("seed %d: %d violations", seed, len(summary.Violations))
 	}
 	if summary.Operations["acquire ok"] < 100 || len(summary.Faults) == 0 || summary.Samples == 0 {
-		t.Error("hardly anything happened")
+		t.Error("there were too few operations, faults or samples")
 	}
 }
 
@@ -76,14 +76,14 @@ func TestEveryKindIsDrawn(t *testing.T) {
 	}
 }
 
-// The faults tell acquires from releases by their number of words: this fails when
-// redislock's scripts take other arguments.
+// TestWordsTellScriptsApart fails if the arguments of redislock's scripts change: the faults distinguish
+// acquires from releases by their words.
 func TestWordsTellScriptsApart(t *testing.T) {
 	var seen [2]atomic.Int32
 	const acquire, release = 0, 1
 	proxy := faultproxy.New(t, testserver.Redis(t))
 	for n, match := range []faultproxy.Match{acquire: acquires, release: releases} {
-		proxy.Late(func(request []byte) bool { // matches nothing, so that it sees all
+		proxy.Late(func(request []byte) bool { // matches nothing, but sees every request
 			if match(request) {
 				seen[n].Add(1)
 			}
@@ -95,7 +95,7 @@ func TestWordsTellScriptsApart(t *testing.T) {
 	locker := lock.New(redislock.New(redisClient), nil)
 	err := locker.Do(t.Context(), &lock.Policy{Try: true}, t.Name(), func(context.Context) error {
 		if seen[acquire].Load() == 0 || seen[release].Load() != 0 {
-			t.Error("the acquire does not look like one, or like a release")
+			t.Error("the acquire is not recognized, or is taken for a release")
 		}
 		return nil
 	})
@@ -103,7 +103,7 @@ func TestWordsTellScriptsApart(t *testing.T) {
 		t.Fatal(err)
 	}
 	if seen[release].Load() == 0 {
-		t.Error("the release does not look like one")
+		t.Error("the release is not recognized")
 	}
 	if err := locker.Close(t.Context()); err != nil {
 		t.Error(err)

@@ -20,7 +20,7 @@ import (
 
 var (
 	manyTicks = flag.Int("ticks", 40, "how many ticks TestEachTickIsCompletedOnce plans, 100 ms apart")
-	ticksSeed = flag.Uint64("ticksseed", 1, "what decides which processes it kills")
+	ticksSeed = flag.Uint64("ticksseed", 1, "seed of the choice which processes it kills")
 )
 
 const (
@@ -31,32 +31,32 @@ const (
 // run is one run of the job, by one process.
 type run struct {
 	tick             int
-	from, completing int64 // completing is 0 if the job did not come so far
+	from, completing int64 // completing is 0 if the job did not get that far
 	end              string
 }
 
-// crowd are the processes, and what they said.
+// crowd holds the processes and their reports.
 type crowd struct {
 	t    *testing.T
 	plan ticks.Plan
 	rng  *rand.Rand
 
 	mu     sync.Mutex   // guards the rest
-	dies   map[int]bool // by tick: the process that is the first to begin it is to die
+	dies   map[int]bool // by tick: the first process to begin it is to die
 	runs   []run
-	done   map[int]int // by tick: how many were told that it was done
+	done   map[int]int // by tick: how many processes learned that it was done
 	killed int
 }
 
-// Processes whose clocks are two minutes apart run a job each 10 s, as their clocks have
-// it, and are killed at random in the middle of it. Each tick is completed once; that of a
-// process that died is run again. The clocks run a hundred times as fast.
+// TestEachTickIsCompletedOnce starts processes whose clocks are two minutes apart. They run a job every 10 s by their
+// clocks, and are killed at random during the job. Each tick must be completed once; the tick of a process that died
+// is run again. The clocks run a hundred times as fast as real time.
 func TestEachTickIsCompletedOnce(t *testing.T) {
 	c := &crowd{t: t, rng: rand.New(rand.NewPCG(*ticksSeed, 0)), dies: map[int]bool{}, done: map[int]int{}, plan: ticks.Plan{
 		Addr: testserver.StartRedis(t).Addr(), Key: "nightly", Count: *manyTicks, Every: 10 * time.Second,
 		Epoch: time.Now().Add(1500 * time.Millisecond), Speed: 100, TTL: 300 * time.Millisecond,
 	}}
-	// So that the processes keep up: a run that dies costs the others its lease.
+	// Only a sixth of the ticks, so that the processes keep up: after a death the others wait for the end of the lease.
 	for _, i := range c.rng.Perm(c.plan.Count)[:c.plan.Count/6] {
 		c.dies[1+i] = true
 	}
@@ -74,7 +74,7 @@ func TestEachTickIsCompletedOnce(t *testing.T) {
 	c.judge()
 }
 
-// live runs one process, and reports whether it was killed. The next one goes on where it
+// live runs one process, and reports whether it was killed. The next process continues where it
 // died.
 func (c *crowd) live(plan *ticks.Plan) (killed bool) {
 	text, err := json.Marshal(plan)
@@ -98,7 +98,7 @@ func (c *crowd) live(plan *ticks.Plan) (killed bool) {
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		var line ticks.Line
 		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
-			continue // it was killed while it wrote
+			continue // the process was killed while it wrote the line
 		}
 		plan.First = line.Tick
 		if c.hear(&runs, line) && !killed {
@@ -115,7 +115,7 @@ func (c *crowd) live(plan *ticks.Plan) (killed bool) {
 	return killed
 }
 
-// hear notes a line of a process, and reports whether the process is to die now.
+// hear records a line of a process, and reports whether the process is to die now.
 func (c *crowd) hear(runs *[]run, line ticks.Line) (die bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,7 +139,7 @@ func (c *crowd) hear(runs *[]run, line ticks.Line) (die bool) {
 	return die
 }
 
-// judge looks at what became of each tick.
+// judge checks the runs of each tick.
 func (c *crowd) judge() {
 	slices.SortFunc(c.runs, func(a, b run) int { return cmp.Compare(a.from, b.from) })
 	crashed, again, last := 0, 0, run{}
@@ -163,18 +163,18 @@ func (c *crowd) judge() {
 					c.t.Errorf("tick %d was run again after it was completed: %+v", tick, byTick[tick])
 				}
 			case r.end == ticks.Unanswered, r.end == "" && r.completing != 0:
-				doubtful++ // nobody heard, or the process died before it could say so
+				doubtful++ // the answer was lost, or the process died before it could report it
 			case r.end == "":
 				crashed++
 			}
 			again += min(i, 1)
 		}
 		if completed > 1 || completed == 0 && (doubtful == 0 || c.done[tick] == 0) {
-			c.t.Errorf("tick %d was completed %d times: %+v; %d were told that it was done", tick, completed, byTick[tick], c.done[tick])
+			c.t.Errorf("tick %d was completed %d times: %+v; %d learned that it was done", tick, completed, byTick[tick], c.done[tick])
 		}
 	}
 	c.t.Logf("%d ticks, %d runs, %d of them by processes that died inside, %d ran again; %d processes killed", c.plan.Count, len(c.runs), crashed, again, c.killed)
 	if crashed == 0 || again == 0 {
-		c.t.Error("no run crashed and was made again: nothing was tested")
+		c.t.Error("no crashed run was repeated: the test has tested nothing")
 	}
 }

@@ -11,7 +11,7 @@ import (
 const masters = 3
 
 // Cluster is a private Redis Cluster: three masters with a third of the slots each, and a
-// replica of each. A master that is gone for a second is replaced within one to three more.
+// replica of each. A master that is down for a second is replaced within one to three more.
 // Every node is an [Instance] that can be stopped, killed and restarted. A killed node comes
 // back with its id and its slots, unless another has taken them, but without data.
 //
@@ -46,7 +46,7 @@ func (c *Cluster) Addrs() []string { return addrs(c.nodes) }
 // Nodes returns all nodes: the masters of the start, then their replicas.
 func (c *Cluster) Nodes() []*Instance { return c.nodes }
 
-// NodeFor returns the running node that takes itself for the master of the key's slot. It
+// NodeFor returns the running node that considers itself the master of the key's slot. It
 // waits if there is none. If there are two, it returns the one that was elected last.
 func (c *Cluster) NodeFor(key string) *Instance {
 	c.t.Helper()
@@ -118,7 +118,7 @@ func (c *Cluster) Failover(ctx context.Context, master *Instance) *Instance {
 // replicas, all are connected to each other, and all take commands.
 func (c *Cluster) AwaitReady(ctx context.Context) {
 	c.t.Helper()
-	c.must("wait until all is settled", await(ctx, c.ready))
+	c.must("wait until all nodes are ready", await(ctx, c.ready))
 }
 
 func (c *Cluster) must(what string, err error) {

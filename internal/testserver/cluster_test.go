@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// unhurriedCluster starts a Cluster whose masters are not replaced because the machine is busy.
+// unhurriedCluster starts a Cluster with a long node timeout, so that no master is replaced because the machine is busy.
 func unhurriedCluster(t *testing.T) *Cluster {
 	t.Helper()
 	c := StartCluster(t)
@@ -24,7 +24,7 @@ func TestClusterFailover(t *testing.T) {
 		do(t, c.NodeFor(key).Addr(), "SET", key, "v")
 	}
 	if a, b := c.NodeFor("a"), c.NodeFor("b"); a == b || b == c.NodeFor("c") || a == c.NodeFor("c") {
-		t.Error("the slots are not spread")
+		t.Error("two of the slots have one master")
 	}
 	for range 2 { // to the replica and back
 		old := c.NodeFor("a")
@@ -41,7 +41,7 @@ func TestClusterFailover(t *testing.T) {
 		}
 		c.AwaitReady(t.Context())
 		if got := refusal(t, old, "GET", "a"); !strings.HasPrefix(got, "MOVED") || !strings.HasSuffix(got, master.Addr()) {
-			t.Errorf("the old master says %q, want that %s has it", got, master.Addr())
+			t.Errorf("the old master answers %q, want MOVED to %s", got, master.Addr())
 		}
 	}
 }
@@ -55,7 +55,7 @@ func TestClusterReplacesAKilledMaster(t *testing.T) {
 	old.Kill()
 	master := c.AwaitMaster(t.Context(), "k", old)
 	if took := time.Since(begin); took > failoverWithin {
-		t.Errorf("a new master after %v", took)
+		t.Errorf("the new master came only after %v", took)
 	} else {
 		t.Logf("new master in %d ms", took.Milliseconds())
 	}
@@ -75,7 +75,7 @@ func TestClusterMigratesASlot(t *testing.T) {
 	t.Parallel()
 	c := unhurriedCluster(t)
 	from, to := c.NodeFor("{a}1"), c.NodeFor("b")
-	for n := range 250 { // more than go at once
+	for n := range 250 { // more than one MIGRATE moves
 		do(t, from.Addr(), "SET", fmt.Sprintf("{a}%d", n), "v")
 	}
 	slot := do(t, from.Addr(), "CLUSTER", "KEYSLOT", "{a}1")
@@ -83,7 +83,7 @@ func TestClusterMigratesASlot(t *testing.T) {
 
 	c.MigrateSlot(t.Context(), "{a}1", to, false)
 	if c.NodeFor("{a}1") != from {
-		t.Error("half-way the slot has a new master")
+		t.Error("the slot has a new master before the migration is finished")
 	}
 	do(t, from.Addr(), "GET", "{a}2")
 	for _, moved := range []string{"{a}1", "{a}absent"} {
@@ -92,15 +92,15 @@ func TestClusterMigratesASlot(t *testing.T) {
 		}
 	}
 	if got := refusal(t, from, "MGET", "{a}1", "{a}2"); !strings.HasPrefix(got, "TRYAGAIN") {
-		t.Errorf("MGET of a key here and one there: %q", got)
+		t.Errorf("MGET of a key that has moved and one that has not: %q", got)
 	}
 	if got := refusal(t, to, "GET", "{a}1"); !strings.HasPrefix(got, "MOVED") {
-		t.Errorf("the new node, not ASKING: %q", got)
+		t.Errorf("the new node, without ASKING: %q", got)
 	}
 
 	c.MigrateSlot(t.Context(), "{a}1", to, true)
 	if c.NodeFor("{a}1") != to {
-		t.Error("in the end the slot has its old master")
+		t.Error("the slot still has its old master after the migration")
 	}
 	if n := do(t, to.Addr(), "CLUSTER", "COUNTKEYSINSLOT", fmt.Sprint(slot)); n != int64(250) {
 		t.Errorf("%v keys have moved, want 250", n)
@@ -111,7 +111,7 @@ func TestClusterMigratesASlot(t *testing.T) {
 			continue
 		}
 		if got := refusal(t, node, "GET", "{a}1"); got != moved {
-			t.Errorf("%s says %q, want %q", node.Addr(), got, moved)
+			t.Errorf("%s answers %q, want %q", node.Addr(), got, moved)
 		}
 	}
 	c.AwaitReady(t.Context())

@@ -106,8 +106,8 @@ func probeConsul(ctx context.Context, addr string) error {
 	return err
 }
 
-// askConsul returns the body of the answer, unless that is an error other than
-// one for the lack of a token.
+// askConsul returns the body of the answer. It returns an error if the answer is an error
+// other than a missing token.
 func askConsul(ctx context.Context, method, addr, path, body string) (string, error) {
 	request, err := http.NewRequestWithContext(ctx, method, "http://"+addr+path, strings.NewReader(body))
 	if err != nil {

@@ -18,7 +18,7 @@
 //
 // If a server is missing, the test is skipped with the command that installs it. With
 // CI=true, or if LOCKGEN_TEST_REQUIRE names the server or "all", the test fails instead,
-// because a skipped test is easily taken for one that passed.
+// because a skipped test is easily mistaken for one that passed.
 //
 // To add an engine, write one file with a [Server] and list it in [Servers].
 package testserver

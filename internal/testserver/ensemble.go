@@ -19,7 +19,7 @@ var ensembleServer = &Server{
 	Probe:   probeZooKeeper,
 }
 
-// Ensemble is three private ZooKeepers that elect a leader. A leader that is gone is replaced
+// Ensemble is three private ZooKeepers that elect a leader. A leader that is down is replaced
 // within half a second to two seconds. Every member is an [Instance] that can be stopped, killed
 // and restarted, and keeps its data.
 //

@@ -43,7 +43,7 @@ func StartEtcd(t testing.TB, args ...string) *Instance {
 }
 
 // EtcdCluster is three private members. Every member is an [Instance] that can be stopped, killed
-// and restarted, and keeps its data. A leader that is gone is replaced within about half a second.
+// and restarted, and keeps its data. A leader that is down is replaced within about half a second.
 //
 // Call the methods from the test's own goroutine. If a method fails, or has waited for 30 s,
 // it ends the test.
@@ -124,7 +124,7 @@ func (c *EtcdCluster) assemble(ctx context.Context, args []string) error {
 	})
 }
 
-// etcdMember is what --initial-cluster says of a member.
+// etcdMember returns the entry of a member for --initial-cluster.
 func etcdMember(l Launch) string {
 	return fmt.Sprintf("m%d=http://%s", l.Ports[0], loopback(l.Ports[1]))
 }
@@ -145,7 +145,7 @@ func etcdCommand(_ context.Context, l Launch) (*exec.Cmd, error) {
 		"--initial-cluster", etcdMember(l),
 		"--log-level", "error",
 		"--logger", "zap",
-		// With the default of 1 s no lease would last less than 2 s.
+		// With the default of 1 s every lease would last at least 2 s.
 		"--heartbeat-interval", "20",
 		"--election-timeout", "200",
 	}, l.Args...)
@@ -166,8 +166,8 @@ func probeEtcd(ctx context.Context, addr string) error {
 	return err
 }
 
-// httpGet returns the body of any answer. It trusts every certificate: it talks
-// to a server that this process has started.
+// httpGet returns the body of any answer. It accepts every certificate, because the
+// server was started by this process.
 func httpGet(ctx context.Context, url string) (string, error) {
 	transport := &http.Transport{
 		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},

@@ -11,7 +11,7 @@ import (
 	"github.com/lockgen/lockgen/internal/testserver"
 )
 
-// etcdAnswers asks a member through etcd's JSON gateway, where no client is needed.
+// etcdAnswers asks a member through etcd's JSON gateway, which needs no client library.
 func etcdAnswers(t *testing.T, addr, path, body string) string {
 	t.Helper()
 	resp, err := http.Post("http://"+addr+path, "application/json", strings.NewReader(body))
@@ -26,10 +26,10 @@ func etcdAnswers(t *testing.T, addr, path, body string) string {
 func TestEtcd(t *testing.T) {
 	addr := testserver.Etcd(t)
 	require.Contains(t, etcdAnswers(t, addr, "/v3/lease/grant", `{"TTL": 1}`), `"TTL":"1"`,
-		"leases of a second: the ticks are fast")
+		"leases may last a second, since the ticks are fast")
 }
 
-// A restart keeps the data.
+// TestStartEtcd checks that a restart keeps the data.
 func TestStartEtcd(t *testing.T) {
 	i := testserver.StartEtcd(t)
 	etcdAnswers(t, i.Addr(), "/v3/kv/put", `{"key": "YQ==", "value": "Yg=="}`)

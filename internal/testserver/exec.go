@@ -122,7 +122,7 @@ func (f *fleet) stop() {
 	stopping.Wait()
 }
 
-// run runs argv to its end, and leaves signals to argv.
+// run runs argv to its end. Only argv handles signals.
 func run(argv, env []string, signals <-chan os.Signal) (int, error) {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -142,7 +142,7 @@ func run(argv, env []string, signals <-chan os.Signal) (int, error) {
 	}
 }
 
-// exitCode follows the shell, for which a signal n is the exit code 128 + n.
+// exitCode returns the exit code as a shell does: 128 + n after the signal n.
 func exitCode(err error) (int, error) {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {

@@ -12,7 +12,7 @@ import (
 // Instance is a private server, which may be stopped, killed and restarted. Its methods may be
 // called from any goroutine of the test. If one fails, the test fails.
 type Instance struct {
-	// User and Password are what Command authenticates with, if Password is set.
+	// Command authenticates with User and Password, if Password is set.
 	User, Password string
 
 	t     testing.TB
@@ -43,7 +43,7 @@ func need(t testing.TB, s *Server) {
 	if _, err := s.Find(); err == nil {
 		return
 	} else if s.required() {
-		t.Fatalf("testserver: %v, and this run may not do without; run %s", err, s.installHint())
+		t.Fatalf("testserver: %v, and this run requires it; run %s", err, s.installHint())
 	} else {
 		t.Skipf("SKIPPED, NOT TESTED: %v; run %s", err, s.installHint())
 	}
@@ -67,7 +67,7 @@ func (i *Instance) Stop() {
 	}
 	for _, child := range p.children() { // a stopped parent starts no more
 		if freeze(child) == nil {
-			_ = awaitStop(child) // else it has ended
+			_ = awaitStop(child) // it fails if the process has ended
 		}
 	}
 }
@@ -84,7 +84,7 @@ func awaitStop(pid int) error {
 	}
 }
 
-// Cont lets a stopped server go on.
+// Cont lets a stopped server continue.
 func (i *Instance) Cont() {
 	p := i.current()
 	for _, child := range p.children() {

@@ -39,7 +39,7 @@ func StartMySQL(t testing.TB, args ...string) *Instance {
 
 func mysqlCommand(ctx context.Context, l Launch) (*exec.Cmd, error) {
 	data := filepath.Join(l.Dir, "data")
-	var user []string // it runs as root only if told so
+	var user []string // mysqld runs as root only with this option
 	if os.Getuid() == 0 {
 		user = []string{"--user=root"}
 	}
@@ -65,7 +65,7 @@ func mysqlCommand(ctx context.Context, l Launch) (*exec.Cmd, error) {
 	return exec.Command(l.Bin, args...), nil
 }
 
-// installMySQL makes the data folder, under another name until it is complete.
+// installMySQL makes the data folder. The folder has another name until it is complete.
 func installMySQL(ctx context.Context, dir, data string, user []string) error {
 	bin, err := findBinary("mariadb-install-db", "mysql_install_db")
 	if err != nil {
@@ -78,7 +78,7 @@ func installMySQL(ctx context.Context, dir, data string, user []string) error {
 	args := append([]string{"--no-defaults", "--datadir=" + fresh, "--auth-root-authentication-method=normal",
 		"--skip-test-db", "--skip-name-resolve"}, user...)
 	install := exec.CommandContext(ctx, bin, args...)
-	install.Env = append(os.Environ(), "TMPDIR="+dir) // not one that others clear as they start
+	install.Env = append(os.Environ(), "TMPDIR="+dir) // other servers clear the shared folder when they start
 	if out, err := install.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", bin, err, out)
 	}

@@ -17,8 +17,8 @@ const (
 	blockSize = 16
 )
 
-// portBlock is a set of ports that no other process of the tests uses while it is held. As the
-// sign its lowest port is bound over UDP. The kernel frees it when the process ends in any way.
+// portBlock is a set of ports that no other process of the tests uses while it is held. A block is
+// held by binding its lowest port over UDP. The kernel frees the port when the process ends in any way.
 type portBlock struct {
 	guard net.PacketConn
 	ports []int
@@ -29,7 +29,7 @@ func reservePorts(n int) (*portBlock, error) {
 		return nil, fmt.Errorf("a block has no %d ports", n)
 	}
 	const blocks = (lastPort - firstPort) / blockSize
-	start := rand.IntN(blocks) // so that processes that start together rarely meet
+	start := rand.IntN(blocks) // so that processes that start together rarely try the same block
 	for i := range blocks {
 		base := firstPort + (start+i)%blocks*blockSize
 		guard, err := net.ListenPacket("udp", loopback(base))

@@ -78,7 +78,7 @@ func postgresCommand(ctx context.Context, l Launch) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// initPostgres makes the data folder, under another name until it is complete.
+// initPostgres makes the data folder. The folder has another name until it is complete.
 func initPostgres(ctx context.Context, l Launch, data string) error {
 	if err := giveToNobody(l.Dir); err != nil {
 		return err
@@ -98,12 +98,12 @@ func initPostgres(ctx context.Context, l Launch, data string) error {
 }
 
 // leftByPostgres waits until the processes that a killed server has left behind
-// are gone: they hold its shared memory, without which the next one won't start.
+// have ended. They use its shared memory, and the next server does not start before it is free.
 func leftByPostgres(ctx context.Context, data string) error {
 	return untilDetached(ctx, filepath.Join(data, "postmaster.pid"))
 }
 
-// probePostgres begins a session, which is refused with 57P03 until recovery is
+// probePostgres begins a session. The server refuses it with 57P03 until recovery is
 // over.
 func probePostgres(ctx context.Context, addr string) error {
 	var dialer net.Dialer
@@ -125,7 +125,7 @@ func probePostgres(ctx context.Context, addr string) error {
 	switch {
 	case err != nil:
 		return err
-	case answer[0] == 'R': // asks for a password, or for none: it is up
+	case answer[0] == 'R': // a request for a password, or none needed: the server is up
 		return nil
 	}
 	return fmt.Errorf("refused: %q", answer[:n])

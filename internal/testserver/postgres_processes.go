@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// asNobody makes cmd run as nobody if we are root: PostgreSQL refuses to be root.
+// asNobody makes cmd run as the user nobody if this process runs as root, because PostgreSQL refuses to run as root.
 func asNobody(cmd *exec.Cmd) {
 	if uid, gid, ok := nobody(); ok {
 		runAs(cmd, uid, gid)
@@ -38,8 +38,8 @@ func nobody() (uid, gid int, ok bool) {
 	return uid, gid, true
 }
 
-// untilDetached waits until nobody is attached to the shared memory that the file
-// names in its seventh line, where the system says who is.
+// untilDetached waits until no process is attached to the shared memory that the seventh
+// line of file names, if the system tells which are attached.
 func untilDetached(ctx context.Context, file string) error {
 	text, err := os.ReadFile(file)
 	if errors.Is(err, os.ErrNotExist) {

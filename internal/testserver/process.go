@@ -15,7 +15,7 @@ import (
 
 const (
 	pollEvery    = 5 * time.Millisecond
-	readyWithin  = 2 * time.Minute // a database that is made first, on a busy machine
+	readyWithin  = 2 * time.Minute // long enough to create a database on a busy machine
 	termPatience = 3 * time.Second
 	startTries   = 5
 )
@@ -25,15 +25,15 @@ type process struct {
 	server *Server
 	launch Launch
 	cmd    *exec.Cmd
-	alive  context.Context // done when it has ended and was waited for
+	alive  context.Context // done when the process has ended and was waited for
 	ended  context.CancelFunc
 }
 
-// errPortTaken says that someone outside took the port between our look at it
-// and the server's bind.
+// errPortTaken says that another process took the port between our check and the
+// server's bind.
 var errPortTaken = errors.New("address already in use")
 
-// start runs the server as l says and returns when it answers.
+// start starts the server with l and returns when it answers.
 func start(ctx context.Context, s *Server, l Launch) (*process, error) {
 	ctx, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
@@ -54,8 +54,8 @@ func start(ctx context.Context, s *Server, l Launch) (*process, error) {
 }
 
 // spawn starts the process from a goroutine that keeps its thread until the
-// process has ended: Linux sends the parent-death signal when the thread that
-// forked ends, not when the whole parent does.
+// process has ended, because Linux sends the parent-death signal when the thread that
+// forked ends, not when the whole parent ends.
 func (p *process) spawn() error {
 	log, err := os.Create(p.logPath())
 	if err != nil {
@@ -65,7 +65,7 @@ func (p *process) spawn() error {
 	if p.cmd.SysProcAttr == nil {
 		p.cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
-	ownGroup(p.cmd.SysProcAttr) // a Ctrl-C at the terminal is for the tests first
+	ownGroup(p.cmd.SysProcAttr) // a Ctrl-C at the terminal goes to the tests first
 	dieWithParent(p.cmd.SysProcAttr)
 	started := make(chan error)
 	go func() {
@@ -87,7 +87,7 @@ func (p *process) awaitReady(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		err := p.probe(ctx)
-		if p.alive.Err() != nil { // a probe that was answered reached another server
+		if p.alive.Err() != nil { // the probe reached another server
 			return p.startError()
 		}
 		if err == nil {
@@ -103,7 +103,7 @@ func (p *process) awaitReady(ctx context.Context) error {
 	}
 }
 
-// probe asks the server once whether it is ready, and no longer than it lives.
+// probe asks the server once whether it is ready. It gives up when the process ends.
 func (p *process) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -122,7 +122,7 @@ func (p *process) startError() error {
 
 func (p *process) logPath() string { return filepath.Join(p.launch.Dir, p.server.Name+".log") }
 
-// log returns the end of what the server wrote.
+// log returns the end of the server's output.
 func (p *process) log() string {
 	text, err := os.ReadFile(p.logPath())
 	if err != nil {
@@ -134,7 +134,7 @@ func (p *process) log() string {
 
 func (p *process) signal(sig syscall.Signal) { _ = p.cmd.Process.Signal(sig) }
 
-// children returns the processes that the server has begun, while it runs.
+// children returns the processes that the server has started, if it still runs.
 func (p *process) children() []int {
 	if p.alive.Err() != nil {
 		return nil
@@ -142,17 +142,17 @@ func (p *process) children() []int {
 	return childrenOf(p.cmd.Process.Pid)
 }
 
-// kill ends the process as a power cut would, and waits until it is gone.
+// kill ends the process with SIGKILL, as a power cut would, and waits until it has ended.
 func (p *process) kill() {
 	children := p.children()
 	p.signal(syscall.SIGKILL)
-	for _, child := range children { // which may be stopped, and then would not hear of it
+	for _, child := range children { // a stopped child would not notice the parent's end
 		_ = killProcess(child)
 	}
 	<-p.alive.Done()
 }
 
-// terminate asks the process to end and kills it when it does not.
+// terminate asks the process to end and kills it if it does not.
 func (p *process) terminate() {
 	p.signal(syscall.SIGTERM)
 	select {
@@ -162,8 +162,8 @@ func (p *process) terminate() {
 	}
 }
 
-// place is where a server lives: its folder and its ports, which stay the same
-// from one start of it to the next.
+// place is the folder and the ports of a server. They stay the same
+// when the server is restarted.
 type place struct {
 	launch Launch
 	ports  *portBlock
@@ -174,7 +174,7 @@ func (pl *place) leave() {
 	_ = os.RemoveAll(pl.launch.Dir)
 }
 
-// settle starts s at a new place, and again elsewhere when a port was taken.
+// settle starts s at a new place. It tries another place if a port was taken.
 func settle(ctx context.Context, s *Server, args []string) (*place, *process, error) {
 	bin, err := s.Find()
 	if err != nil {
@@ -213,7 +213,7 @@ func newPlace(s *Server, bin string, args []string) (*place, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A server that gives up root must still get in; MkdirTemp shuts all others out.
+	// A server that runs as another user must be able to read the folder; MkdirTemp allows only its owner.
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ var redisServer = &Server{
 	Probe:   probeRedis,
 }
 
-// redisTLSServer is the same with a second port, for TLS.
+// redisTLSServer is like redisServer, with a second port for TLS.
 var redisTLSServer = &Server{
 	Name:  "redis",
 	Env:   "LOCKGEN_TEST_REDIS",
@@ -43,7 +43,7 @@ func Redis(t testing.TB) string {
 	return sharedRedis.addr(t)
 }
 
-// StartRedis starts a Redis of the test's own. The args follow the defaults on
+// StartRedis starts a private Redis. The args follow the defaults on
 // the command line, one word each: "--maxmemory", "1mb", or
 // "--user", "alice", "on", ">pw", "~*", "+@all", or "--replicaof", host, port.
 func StartRedis(t testing.TB, args ...string) *Instance {
@@ -51,9 +51,8 @@ func StartRedis(t testing.TB, args ...string) *Instance {
 	return startPrivate(t, redisServer, args)
 }
 
-// StartRedisTLS starts a Redis of the test's own that speaks TLS, with the
-// certificate c, at the address that it returns beside the instance, whose own
-// address is for the test: it speaks no TLS.
+// StartRedisTLS starts a private Redis that has the certificate c. The address overTLS
+// uses TLS. The address of the instance does not; it is for the test's own commands.
 func StartRedisTLS(t testing.TB, c *Certificate, args ...string) (i *Instance, overTLS string) {
 	t.Helper()
 	i = startPrivate(t, redisTLSServer, append([]string{
@@ -63,7 +62,7 @@ func StartRedisTLS(t testing.TB, c *Certificate, args ...string) (i *Instance, o
 }
 
 func redisCommand(_ context.Context, l Launch) (*exec.Cmd, error) {
-	// A restart begins with empty memory, whatever SAVE or a replication has left.
+	// Remove what SAVE or a replication has left, since a restart begins with empty memory.
 	if err := os.RemoveAll(filepath.Join(l.Dir, "dump.rdb")); err != nil {
 		return nil, err
 	}
@@ -78,8 +77,8 @@ func redisCommand(_ context.Context, l Launch) (*exec.Cmd, error) {
 	return exec.Command(l.Bin, args...), nil
 }
 
-// probeRedis takes a refusal of the unauthenticated PING for an answer too: a
-// server with a password is up. One that still loads its data is not.
+// probeRedis returns nil if the server answers PING or refuses it for lack of a password.
+// A server that is still loading its data is not ready.
 func probeRedis(ctx context.Context, addr string) error {
 	_, err := Command(ctx, addr, "PING")
 	var refused ServerError

@@ -11,16 +11,16 @@ import (
 	"time"
 )
 
-// ServerError is an error that Redis answered, as it came: "WRONGTYPE Operation…".
+// ServerError is an error reply of Redis, unchanged: "WRONGTYPE Operation…".
 type ServerError string
 
 func (e ServerError) Error() string { return string(e) }
 
 const commandTimeout = 15 * time.Second
 
-// Command sends one command on a connection of its own and returns the reply:
-// string, int64, nil, or []any of these; an error reply is a ServerError. It has
-// no part in the client library under test, nor in its faults.
+// Command sends one command on a new connection and returns the reply:
+// string, int64, nil, or []any of these; an error reply is a ServerError. It does not use
+// the client library under test, so faults of that library do not affect it.
 func Command(ctx context.Context, addr string, args ...string) (any, error) {
 	c, err := Dial(ctx, addr)
 	if err != nil {
@@ -49,8 +49,8 @@ func (i *Instance) Command(ctx context.Context, args ...string) (any, error) {
 	return c.Do(ctx, args...)
 }
 
-// Conn is one connection to a Redis, for what needs several commands on it
-// (AUTH, SELECT, MULTI). It is not for concurrent use.
+// Conn is one connection to a Redis, for commands that belong together
+// (AUTH, SELECT, MULTI). It is not safe for concurrent use.
 type Conn struct {
 	conn net.Conn
 	r    *bufio.Reader
@@ -94,7 +94,7 @@ func (c *Conn) roundTrip(args []string) (any, error) {
 	return c.read()
 }
 
-// read parses one reply of RESP2, which a connection speaks until it says HELLO 3.
+// read parses one reply of RESP2, which a connection uses until it sends HELLO 3.
 func (c *Conn) read() (any, error) {
 	line, err := c.r.ReadString('\n')
 	if err != nil {
@@ -134,7 +134,7 @@ func (c *Conn) readArray(n int) (any, error) {
 	for i := range values {
 		v, err := c.read()
 		var refused ServerError
-		if errors.As(err, &refused) { // one command of an EXEC that failed
+		if errors.As(err, &refused) { // a failed command of an EXEC
 			v, err = refused, nil
 		}
 		if err != nil {

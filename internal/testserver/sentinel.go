@@ -9,14 +9,13 @@ import (
 
 const masterName = "mymaster"
 
-// Sentinel is a Redis with two replicas, watched by three sentinels, of one
-// test's own. A primary that is gone for half a second is replaced within one to
-// three more. Every node is an [Instance], to be stopped, killed and restarted; a
-// killed sentinel comes back with what it knew.
+// Sentinel is a private Redis with two replicas, watched by three sentinels. A primary that
+// is down for half a second is replaced within one to three more. Every node is an
+// [Instance] that can be stopped, killed and restarted. A killed sentinel keeps its
+// configuration.
 //
-// The methods are for the test's own goroutine: where one fails, or has waited for
-// 30 s, it ends the test. They ask only servers that run, neither killed nor
-// stopped.
+// Call the methods from the test's own goroutine. If a method fails, or has waited for 30 s,
+// it ends the test. The methods ask only servers that run.
 type Sentinel struct {
 	t         testing.TB
 	instances []*Instance
@@ -39,7 +38,7 @@ func StartSentinel(t testing.TB) *Sentinel {
 // Addrs returns the addresses of the sentinels.
 func (s *Sentinel) Addrs() []string { return addrs(s.sentinels) }
 
-// MasterName is the name by which the sentinels know the primary.
+// MasterName returns the name of the primary at the sentinels.
 func (s *Sentinel) MasterName() string { return masterName }
 
 // Sentinels returns the three sentinels.
@@ -48,8 +47,8 @@ func (s *Sentinel) Sentinels() []*Instance { return s.sentinels }
 // Instances returns the primary of the start and its two replicas.
 func (s *Sentinel) Instances() []*Instance { return s.instances }
 
-// Primary returns what the sentinels take for the primary, as soon as they agree.
-// It may be down, or not know of it yet: see [Sentinel.AwaitPrimary].
+// Primary returns the instance that the sentinels consider the primary, as soon as they agree.
+// The instance may be down, or not know yet that it is the primary: see [Sentinel.AwaitPrimary].
 func (s *Sentinel) Primary(ctx context.Context) *Instance {
 	s.t.Helper()
 	var primary *Instance
@@ -80,7 +79,7 @@ func (s *Sentinel) AwaitPrimary(ctx context.Context, old *Instance) *Instance {
 }
 
 // Failover has a sentinel replace the primary (SENTINEL FAILOVER) and returns the
-// new one, as AwaitPrimary does. The old one may take itself for a master still:
+// new one, as AwaitPrimary does. The old primary may still consider itself a master:
 // AwaitReady waits until it has become a replica.
 func (s *Sentinel) Failover(ctx context.Context) *Instance {
 	s.t.Helper()
@@ -91,8 +90,8 @@ func (s *Sentinel) Failover(ctx context.Context) *Instance {
 		if len(up) == 0 {
 			return errors.New("no sentinel runs")
 		}
-		// Asked once more while it is at work a sentinel refuses; after a failover
-		// that came to nothing, for want of a fresh replica, it tries again.
+		// A sentinel refuses the command during a failover. If the failover has failed,
+		// for lack of a replica with recent data, the sentinel tries again.
 		if seen, err := s.primaryOf(ctx, up[0]); err != nil {
 			return err
 		} else if seen == old {
@@ -106,11 +105,11 @@ func (s *Sentinel) Failover(ctx context.Context) *Instance {
 	return primary
 }
 
-// AwaitReady waits until all that runs has settled: one primary, the others its
-// replicas with a link, and each sentinel in touch with all of them.
+// AwaitReady waits until, of the running servers, one is the primary, the others are its
+// connected replicas, and each sentinel is connected to all of them.
 func (s *Sentinel) AwaitReady(ctx context.Context) {
 	s.t.Helper()
-	s.must("wait until all is settled", await(ctx, s.ready))
+	s.must("wait until all servers are ready", await(ctx, s.ready))
 }
 
 func (s *Sentinel) must(what string, err error) {

@@ -22,19 +22,19 @@ var sentinelServer = &Server{
 
 func sentinelConf(l Launch) string { return filepath.Join(l.Dir, "sentinel.conf") }
 
-// probeSentinel sets the periods that no configuration file takes, so that a
-// failover and what follows it need not wait for the 10 s of the next INFO, for
-// the 8 s until a master of old is made a replica, or, after a stop of the
-// sentinel, for the 30 s in which it only looks on.
+// probeSentinel sets the periods that can't be set in a configuration file. With the defaults,
+// a failover and its consequences would wait 10 s for the next INFO, 8 s until
+// an old master is made a replica, and, after a stop of the sentinel, the 30 s in which it
+// does not act.
 //
-// The ping period is also how long a sentinel waits before it connects anew: to
-// another that was not up yet, or to a server that has closed its connections
-// because its role has changed. Were it not below down-after-milliseconds, such a
-// server would be taken for dead, and one failover would bring on the next. Nor may
-// it be much less: a replica is promoted only if its last INFO is younger than five
-// of it, and while there is no primary that comes once a second.
+// The ping period is also how long a sentinel waits before it connects again to
+// another sentinel that was not up yet, or to a server that has closed its connections
+// because its role has changed. It must be below down-after-milliseconds: otherwise such a
+// server would be considered dead, and one failover would cause the next. It must not
+// be much lower: a replica is promoted only if its last INFO is younger than five
+// ping periods, and without a primary there is one INFO a second.
 //
-// Before 7.0 there is no such command; its refusal means that the sentinel is up.
+// Redis before 7.0 does not have this command. If it refuses the command, the sentinel is up.
 func probeSentinel(ctx context.Context, addr string) error {
 	_, err := Command(ctx, addr, "SENTINEL", "DEBUG", "PING-PERIOD", "300",
 		"INFO-PERIOD", "500", "PUBLISH-PERIOD", "250", "TILT-PERIOD", "500")
@@ -45,9 +45,9 @@ func probeSentinel(ctx context.Context, addr string) error {
 	return err
 }
 
-// assemble starts first the primary, since a replica that does not find it tries
-// again only after a second, and last the sentinels, which would look again at a
-// replica without a link after as long.
+// assemble starts the primary first, since a replica that does not find it tries
+// again only after a second. It starts the sentinels last, since they would wait as long
+// before they check a disconnected replica again.
 func (s *Sentinel) assemble(ctx context.Context) error {
 	primary, replicas := s.instances[0], s.instances[1:]
 	if err := s.introduce(); err != nil {
@@ -70,8 +70,8 @@ func (s *Sentinel) assemble(ctx context.Context) error {
 	return await(ctx, s.ready)
 }
 
-// introduce tells the replicas of the primary, and the sentinels of all the rest:
-// to find one another takes them ten seconds.
+// introduce writes the primary into the configuration of the replicas, and all other servers into
+// that of the sentinels. To find each other would take them ten seconds.
 func (s *Sentinel) introduce() error {
 	primary, replicas := s.instances[0].place.launch.Port(), ""
 	for _, replica := range s.instances[1:] {

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// A failover that takes longer than this is not one to build tests on.
+// failoverWithin is the longest failover that tests can rely on.
 const failoverWithin = 20 * time.Second
 
-// refusal sends a command that must be refused and returns what the server says.
+// refusal sends a command that must be refused and returns the error reply.
 func refusal(t *testing.T, i *Instance, args ...string) string {
 	t.Helper()
 	reply, err := i.Command(t.Context(), args...)
@@ -39,13 +39,13 @@ func setEverywhere(t *testing.T, primary *Instance, n string, key, value string)
 func TestSentinelFailover(t *testing.T) {
 	t.Parallel()
 	s := StartSentinel(t)
-	for _, addr := range s.Addrs() { // nobody replaces the primary because the machine is busy
+	for _, addr := range s.Addrs() { // so that the primary is not replaced because the machine is busy
 		do(t, addr, "SENTINEL", "SET", s.MasterName(), "down-after-milliseconds", "60000")
 	}
 	if got := do(t, s.Addrs()[2], "SENTINEL", "CKQUORUM", s.MasterName()); !strings.HasPrefix(got.(string), "OK 3 usable") {
 		t.Errorf("CKQUORUM: %v", got)
 	}
-	for range 2 { // there is more than one in a server's life
+	for range 2 { // a server may have more than one failover
 		old := s.Primary(t.Context())
 		if replicas := s.Replicas(t.Context()); len(replicas) != 2 || slices.Contains(replicas, old) {
 			t.Errorf("%d replicas of %s: %v", len(replicas), old.Addr(), addrs(replicas))
@@ -55,7 +55,7 @@ func TestSentinelFailover(t *testing.T) {
 		primary := s.Failover(t.Context())
 		t.Logf("failover in %d ms", time.Since(begin).Milliseconds())
 		if primary == old || s.Primary(t.Context()) != primary {
-			t.Errorf("%s is followed by %s, and the sentinels see %s", old.Addr(), primary.Addr(), s.Primary(t.Context()).Addr())
+			t.Errorf("the primary after %s is %s, but the sentinels have %s", old.Addr(), primary.Addr(), s.Primary(t.Context()).Addr())
 		}
 		if got := do(t, primary.Addr(), "GET", "k"); got != old.Addr() {
 			t.Errorf("the new primary has %v, want %s", got, old.Addr())
@@ -63,7 +63,7 @@ func TestSentinelFailover(t *testing.T) {
 		do(t, primary.Addr(), "SET", "k", "new")
 		s.AwaitReady(t.Context())
 		if got := refusal(t, old, "SET", "k", "v"); !strings.HasPrefix(got, "READONLY") {
-			t.Errorf("the old primary says %q", got)
+			t.Errorf("the old primary answers %q", got)
 		}
 	}
 }
@@ -77,21 +77,21 @@ func TestSentinelReplacesAKilledPrimary(t *testing.T) {
 	old.Kill()
 	primary := s.AwaitPrimary(t.Context(), old)
 	if took := time.Since(begin); took > failoverWithin {
-		t.Errorf("a new primary after %v", took)
+		t.Errorf("the new primary came only after %v", took)
 	} else {
 		t.Logf("new primary in %d ms", took.Milliseconds())
 	}
 	if got := do(t, primary.Addr(), "GET", "k"); got != "v" {
 		t.Errorf("the new primary has %v", got)
 	}
-	s.AwaitReady(t.Context()) // the dead one is left out
+	s.AwaitReady(t.Context()) // ignores the dead one
 
 	begin = time.Now()
 	old.Restart()
 	s.AwaitReady(t.Context())
 	t.Logf("the old one is a replica in %d ms", time.Since(begin).Milliseconds())
 	if got := do(t, old.Addr(), "GET", "k"); got != "v" {
-		t.Errorf("the old primary has %v, want what the new one has", got)
+		t.Errorf("the old primary has %v, want the value of the new one", got)
 	}
 }
 
@@ -99,7 +99,7 @@ func TestSentinelsAreInstancesToo(t *testing.T) {
 	t.Parallel()
 	s := StartSentinel(t)
 	primary := s.Primary(t.Context())
-	s.Sentinels()[0].Stop() // it must not be asked, nor can it answer
+	s.Sentinels()[0].Stop() // it can't answer, and the methods must not ask it
 	s.Sentinels()[1].Restart()
 	s.AwaitReady(t.Context())
 	if next := s.Failover(t.Context()); next == primary {

@@ -44,7 +44,7 @@ func (s *Sentinel) agreed(ctx context.Context) (primary *Instance, err error) {
 	return primary, nil
 }
 
-// promoted returns the agreed primary if it is not old and knows that it is one.
+// promoted returns the agreed primary if it is not old and knows that it is the primary.
 func (s *Sentinel) promoted(ctx context.Context, old *Instance) (*Instance, error) {
 	primary, err := s.agreed(ctx)
 	switch {
@@ -57,7 +57,7 @@ func (s *Sentinel) promoted(ctx context.Context, old *Instance) (*Instance, erro
 	}
 	role, _, err := primary.role(ctx)
 	if err == nil && role != "master" {
-		err = fmt.Errorf("the primary %s is a %s in its own eyes", primary.Addr(), role)
+		err = fmt.Errorf("the primary %s considers itself a %s", primary.Addr(), role)
 	}
 	return primary, err
 }
@@ -102,7 +102,7 @@ func (s *Sentinel) ready(ctx context.Context) error {
 	return nil
 }
 
-// count says of how many servers the sentinel reports all of want.
+// count returns for how many servers the sentinel reports all values of want.
 func count(ctx context.Context, sentinel *Instance, what string, want map[string]string) (n int, err error) {
 	args := []string{"SENTINEL", what}
 	if what != "MASTERS" {
@@ -119,7 +119,7 @@ func count(ctx context.Context, sentinel *Instance, what string, want map[string
 		for pair := range slices.Chunk(fields, 2) {
 			name, _ := pair[0].(string)
 			value, _ := pair[1].(string)
-			// A sentinel keeps that mark for 5 s after it has lost its meaning.
+			// A sentinel keeps this flag for 5 s after the master is up again.
 			value = strings.TrimSuffix(value, ",master_down")
 			if expected, wanted := want[name]; wanted && value == expected {
 				met++

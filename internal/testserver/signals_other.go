@@ -8,12 +8,12 @@ import (
 	"syscall"
 )
 
-// A system without Unix's signals can't stop a process and let it go on. Servers are
-// started there all the same, as children of this process alone.
+// A system without Unix's signals can't stop and continue a process. Servers can still be
+// started there, as plain child processes of this process.
 
 func ownGroup(*syscall.SysProcAttr)      {}
 func dieWithParent(*syscall.SysProcAttr) {}
-func runAs(*exec.Cmd, int, int)          {} // nobody is root there
+func runAs(*exec.Cmd, int, int)          {} // there is no root user
 func freeze(int) error                   { return errors.ErrUnsupported }
 func thaw(int) error                     { return errors.ErrUnsupported }
 func killProcess(int) error              { return errors.ErrUnsupported }

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// ownGroup keeps the terminal's signals from the process.
+// ownGroup puts the process into a group of its own, so that it does not get the terminal's signals.
 func ownGroup(attr *syscall.SysProcAttr) { attr.Setpgid = true }
 
 func runAs(cmd *exec.Cmd, uid, gid int) {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A SQL server is the one kind that keeps what it has over a restart, also after
-// kill -9, when processes that it has left behind still hold its memory.
+// TestSQLServersStartStopAndRestart checks that a SQL server keeps its data over a restart, even after
+// kill -9, when processes that it has left behind still use its memory.
 func TestSQLServersStartStopAndRestart(t *testing.T) {
 	for _, kind := range []struct {
 		server *Server
@@ -35,7 +35,7 @@ func TestSQLServersStartStopAndRestart(t *testing.T) {
 			if err := probe(); err != nil {
 				t.Error("after the restart:", err)
 			}
-			i.Restart() // one that runs
+			i.Restart() // restarts a running server
 			if err := probe(); err != nil {
 				t.Error("after the second restart:", err)
 			}

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// do is Command that must succeed.
+// do is like Command, but the command must succeed.
 func do(t *testing.T, addr string, args ...string) any {
 	t.Helper()
 	v, err := Command(t.Context(), addr, args...)
@@ -99,7 +99,7 @@ func TestKillAndRestart(t *testing.T) {
 		t.Errorf("after the restart: k = %v at %s, want nothing at %s", got, r.Addr(), addr)
 	}
 	r.Stop()
-	r.Restart() // a frozen server too
+	r.Restart() // also restarts a frozen server
 	do(t, addr, "PING")
 }
 
@@ -116,7 +116,7 @@ func TestSharedServerEndsWithItsLastUser(t *testing.T) {
 		do(t, addr, "PING")
 	})
 	if _, err := Command(t.Context(), addr, "PING"); err == nil {
-		t.Error("still up without users")
+		t.Error("the server still runs although no test uses it")
 	}
 	t.Setenv(redisServer.Env, "given:1")
 	if got := Redis(t); got != "given:1" {
@@ -154,7 +154,7 @@ func TestStartFailureShowsTheServersLog(t *testing.T) {
 	need(t, redisServer)
 	_, _, err := settle(t.Context(), redisServer, []string{"--maxmemory", "lots"})
 	if err == nil || !strings.Contains(err.Error(), "maxmemory") {
-		t.Errorf("err = %v, want what redis says of maxmemory", err)
+		t.Errorf("err = %v, want redis's message about maxmemory", err)
 	}
 }
 
@@ -176,7 +176,7 @@ func TestReservedPortsAreNobodyElses(t *testing.T) {
 			defer mu.Unlock()
 			for _, port := range block.ports {
 				if seen[port] {
-					t.Errorf("port %d given twice", port)
+					t.Errorf("port %d was reserved twice", port)
 				}
 				seen[port] = true
 			}
@@ -185,7 +185,7 @@ func TestReservedPortsAreNobodyElses(t *testing.T) {
 	takers.Wait()
 }
 
-// verdict is a testing.TB that notes how a test was ended.
+// verdict is a testing.TB that records how a test was ended.
 type verdict struct {
 	testing.TB
 	fatal, skip string

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// startTopology starts servers that know one another before they run: it gives
-// each of kinds its place, and assemble writes what they need to know and starts
-// them. When a port was taken it begins anew, with other places for all.
+// startTopology starts servers that know each other before they run. It gives a place to each
+// of kinds; assemble then writes their configurations and starts them. If a port was taken,
+// it starts again with new places for all.
 func startTopology(
 	t testing.TB, name string, kinds []*Server, assemble func(context.Context, []*Instance) error,
 ) []*Instance {
@@ -36,7 +36,7 @@ func startTopology(
 	}
 }
 
-// settlePlaces returns an instance of each of kinds that has a place and no
+// settlePlaces returns an instance for each of kinds. The instances have a place, but no
 // process yet.
 func settlePlaces(t testing.TB, kinds []*Server) (nodes []*Instance, err error) {
 	for _, s := range kinds {
@@ -53,7 +53,7 @@ func settlePlaces(t testing.TB, kinds []*Server) (nodes []*Instance, err error) 
 	return nodes, nil
 }
 
-// startAll starts nodes, which are servers of one kind, in parallel.
+// startAll starts nodes in parallel. They are servers of the same kind.
 func startAll(ctx context.Context, s *Server, nodes ...*Instance) error {
 	errs := make([]error, len(nodes))
 	var starting sync.WaitGroup
@@ -73,7 +73,7 @@ func startAll(ctx context.Context, s *Server, nodes ...*Instance) error {
 	return errors.Join(errs...)
 }
 
-// dismiss kills what runs of nodes and gives up their places.
+// dismiss kills the running nodes and frees the places of all.
 func dismiss(nodes []*Instance) {
 	var dying sync.WaitGroup
 	for _, i := range nodes {
@@ -87,7 +87,7 @@ func dismiss(nodes []*Instance) {
 	dying.Wait()
 }
 
-// running says whether the server can answer: neither killed nor stopped.
+// running reports whether the server can answer: it is neither killed nor stopped.
 func (i *Instance) running() bool {
 	p := i.current()
 	if p.alive.Err() != nil {
@@ -113,8 +113,8 @@ func addrs(nodes []*Instance) (all []string) {
 	return all
 }
 
-// role returns what the server says of itself: "master", or "slave" followed by
-// the state of its link to the master, of which "connected" is the good one.
+// role returns the server's role, "master" or "slave". link is a slave's state of the link
+// to its master, which should be "connected".
 func (i *Instance) role(ctx context.Context) (role, link string, err error) {
 	reply, err := i.Command(ctx, "ROLE")
 	if err != nil {
@@ -131,7 +131,7 @@ func (i *Instance) role(ctx context.Context) (role, link string, err error) {
 	return role, link, nil
 }
 
-// mustFollow returns an error unless the server is a replica with a link.
+// mustFollow returns an error unless the server is a connected replica.
 func (i *Instance) mustFollow(ctx context.Context) error {
 	role, link, err := i.role(ctx)
 	if err == nil && (role != "slave" || link != "connected") {
@@ -140,8 +140,8 @@ func (i *Instance) mustFollow(ctx context.Context) error {
 	return err
 }
 
-// await asks state every few milliseconds until it returns nil. It gives up when
-// ctx ends or readyWithin has passed, with state's last error.
+// await calls state every few milliseconds until it returns nil. When ctx ends or
+// readyWithin has passed, it returns the last error of state.
 func await(ctx context.Context, state func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
@@ -160,8 +160,8 @@ func await(ctx context.Context, state func(ctx context.Context) error) error {
 	}
 }
 
-// serverID returns an id such as Sentinel and Cluster give themselves: 40 digits,
-// never the same, lest a server that outlived its test is taken for another's.
+// serverID returns an ID of 40 digits, as Sentinel and Cluster generate them. Each ID is
+// different, so that a server that outlived its test is not mistaken for a server of another test.
 func serverID() string {
 	var id [20]byte
 	_, _ = rand.Read(id[:]) // never fails

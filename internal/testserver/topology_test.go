@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// beKilled makes the test below, run in a process of its own, the one to be killed.
+// beKilled tells the test below that it runs in a separate process and is to be killed.
 const beKilled = "LOCKGEN_TESTSERVER_BE_KILLED"
 
 func TestTopologiesDieWithAKilledTest(t *testing.T) {
@@ -24,10 +24,10 @@ func TestTopologiesDieWithAKilledTest(t *testing.T) {
 	if os.Getenv(beKilled) != "" {
 		s, c := StartSentinel(t), StartCluster(t)
 		fmt.Println("\nsee", strings.Join(slices.Concat(s.Addrs(), addrs(s.Instances()), c.Addrs()), " "))
-		<-t.Context().Done() // it does not come
+		<-t.Context().Done() // the process is killed here
 	}
 	if runtime.GOOS != "linux" {
-		t.Log("only Linux has a parent-death signal: nothing to see")
+		t.Log("only Linux has a parent-death signal: nothing to check")
 		return
 	}
 	need(t, redisServer)

@@ -28,28 +28,27 @@ var zookeeperServer = &Server{
 var sharedZooKeeper = &shared{server: zookeeperServer}
 
 // ZooKeeper returns the address of the ZooKeeper that all tests share. Use a root
-// path that carries the test's name. Its ticks are 100 ms long and its sessions
-// last from 200 ms to a minute.
+// path that contains the test's name. Its ticks are 100 ms long and its session timeouts
+// may be 200 ms to a minute.
 func ZooKeeper(t testing.TB) string {
 	t.Helper()
 	return sharedZooKeeper.addr(t)
 }
 
-// StartZooKeeper starts a ZooKeeper of the test's own. The args are lines of its
-// configuration that go after the defaults, so that they count:
-// "minSessionTimeout=1000". What it was told outlasts Kill and Restart, but not
-// the test.
+// StartZooKeeper starts a private ZooKeeper. The args are lines of its
+// configuration, such as "minSessionTimeout=1000". They follow the defaults and so
+// override them. It keeps its data over Kill and Restart.
 func StartZooKeeper(t testing.TB, args ...string) *Instance {
 	t.Helper()
 	return startPrivate(t, zookeeperServer, args)
 }
 
-// findZooKeeper returns the jar of ZooKeeper: its manifest, or the folder that it
-// is in, names the rest. LOCKGEN_ZOOKEEPER_JAR goes before the places where the
-// packages of Debian and Homebrew put it.
+// findZooKeeper returns the jar of ZooKeeper. Java finds the other jars by its manifest or in
+// its folder. LOCKGEN_ZOOKEEPER_JAR comes before the places where the packages of Debian
+// and Homebrew put it.
 func findZooKeeper() (string, error) {
 	if _, err := exec.LookPath("java"); err != nil {
-		return "", errors.New("no java found, which zookeeper runs on")
+		return "", errors.New("no java found, which zookeeper needs")
 	}
 	places := []string{
 		os.Getenv("LOCKGEN_ZOOKEEPER_JAR"),
@@ -59,7 +58,7 @@ func findZooKeeper() (string, error) {
 		"/home/linuxbrew/.linuxbrew/opt/zookeeper/libexec/lib/zookeeper-3*.jar",
 	}
 	for _, place := range places {
-		if found, _ := filepath.Glob(place); len(found) > 0 { // only a wrong pattern is an error
+		if found, _ := filepath.Glob(place); len(found) > 0 { // Glob fails only for a wrong pattern
 			return found[0], nil
 		}
 	}
@@ -95,9 +94,9 @@ func zookeeperCommand(_ context.Context, l Launch) (*exec.Cmd, error) {
 		"org.apache.zookeeper.server.quorum.QuorumPeerMain", conf), nil
 }
 
-// classPath says how many of the folder, the jar and the jar's neighbours java is
-// to look into. Debian's jar names what it needs in its manifest, and its folder
-// holds every other Java program's jars as well.
+// classPath returns how many of the folder, the jar and the jar's neighbours are on the class
+// path. The manifest of Debian's jar names the jars that it needs, and Debian's folder
+// also has the jars of all other Java programs.
 func classPath(jar string) int {
 	if filepath.Dir(jar) == "/usr/share/java" {
 		return 2
@@ -105,7 +104,7 @@ func classPath(jar string) int {
 	return 3
 }
 
-// probeZooKeeper takes a server that has no quorum yet for one that is not ready.
+// probeZooKeeper returns an error for a server that has no quorum yet.
 func probeZooKeeper(ctx context.Context, addr string) error {
 	_, err := zookeeperMode(ctx, addr)
 	return err
@@ -155,5 +154,5 @@ func FourLetters(t testing.TB, addr, command string) string {
 	return text
 }
 
-// port returns the nth port of the instance, as a configuration wants it.
+// port returns the nth port of the instance as a string for a configuration.
 func (i *Instance) port(n int) string { return strconv.Itoa(i.place.launch.Ports[n]) }

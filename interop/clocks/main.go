@@ -1,7 +1,7 @@
 // Command clocks is one of the processes of TestFairClocks. For each line "KEY N" that it
-// reads it takes the fair lock of that key in a goroutine of its own, and it says "waits" when
-// that waits for another, and "in N AT" with its clock when it is inside. The number -1 holds
-// the lock until a line with the number -2 comes.
+// reads, a new goroutine acquires the fair lock on that key. The command prints "waits" when
+// the call waits, and "in N AT" with the time of its clock when the lock is held. The number -1
+// holds the lock until a line with the number -2 comes.
 //
 //	clocks -engine redis -addr 127.0.0.1:6379
 package main
@@ -71,7 +71,7 @@ func main() {
 	}
 }
 
-// open returns the backend of an engine.
+// open returns the backend for an engine.
 func open(engine, addr string) (lock.Backend, error) {
 	switch engine {
 	case "redis":

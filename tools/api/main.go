@@ -43,12 +43,12 @@ func main() {
 		}
 	}
 	if failed {
-		fmt.Println("if the change is meant, run make api and tell it in CHANGELOG.md")
+		fmt.Println("if the change is intended, run make api and describe it in CHANGELOG.md")
 		os.Exit(1)
 	}
 }
 
-// differences says in words what old has and now lacks, and the reverse.
+// differences describes the lines that only old or only now has.
 func differences(dir string, old, now []string) (out []string) {
 	for _, line := range old {
 		if !slices.Contains(now, line) {
@@ -63,7 +63,7 @@ func differences(dir string, old, now []string) (out []string) {
 	return out
 }
 
-// exported returns a package's exported declarations, one a line, sorted.
+// exported returns a package's exported declarations, one per line, sorted.
 func exported(dir string) ([]string, error) {
 	names, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
@@ -119,7 +119,7 @@ func exported(dir string) ([]string, error) {
 	return slices.Compact(lines), err
 }
 
-// addType adds a type, and each field of a struct on a line of its own.
+// addType adds a type, and each field of a struct on a separate line.
 func addType(decl *ast.GenDecl, add func(string, ast.Node)) {
 	for _, spec := range decl.Specs {
 		t := spec.(*ast.TypeSpec)

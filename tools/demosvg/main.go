@@ -23,7 +23,7 @@ const (
 	lineHeight = 18
 	charWidth  = 8.4
 	margin     = 16
-	longest    = 118 // characters of a line
+	longest    = 118 // most characters of a line
 )
 
 const style = `<style>
@@ -83,7 +83,7 @@ func draw(in io.Reader, out io.Writer) error {
 	return w.Flush()
 }
 
-// spans colors the numbers that matter.
+// spans colors the numbers that show the effect of the lock.
 func spans(line string) string {
 	if m := row.FindStringSubmatch(line); m != nil {
 		return html.EscapeString(m[1]) + `<tspan class="bad">` + html.EscapeString(m[2]) + `</tspan><tspan class="good">` + html.EscapeString(m[3]) + `</tspan>`
@@ -98,7 +98,7 @@ func spans(line string) string {
 	return html.EscapeString(line)
 }
 
-// judged is a number in green or in red.
+// judged returns a number in green if it is good, else in red.
 func judged(number string, good bool) string {
 	class := "bad"
 	if good {
@@ -107,8 +107,8 @@ func judged(number string, good bool) string {
 	return `<tspan class="` + class + `">` + number + `</tspan>`
 }
 
-// wrap parts line at spaces into parts of at most width characters. What is left of a row of the
-// lesson stands below its last column.
+// wrap splits line at spaces into parts of at most width characters. The rest of a row of the
+// lesson is indented to its last column.
 func wrap(line string, width int) (parts []string) {
 	indent := ""
 	if m := lesson.FindStringSubmatch(line); m != nil {

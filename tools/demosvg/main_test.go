@@ -24,13 +24,13 @@ func TestDraw(t *testing.T) {
 		}
 	}
 	if n := strings.Count(got, "<text "); n != 5 {
-		t.Errorf("%d lines, want 5: two empty ones are one", n)
+		t.Errorf("%d lines, want 5: two empty lines count as one", n)
 	}
 	row := "SETNX  41  0  0  ever  " + strings.Repeat("no sale ", 14)
 	if parts := wrap(row, longest); len(parts) != 2 || parts[1] != strings.Repeat(" ", 23)+"sale no sale no sale " {
-		t.Errorf("a long row is parted into %q", parts)
+		t.Errorf("a long row is split into %q", parts)
 	}
 	if err := draw(strings.NewReader("\n"), &out); err == nil {
-		t.Error("a picture of nothing")
+		t.Error("empty input gives a picture, want an error")
 	}
 }

@@ -20,11 +20,11 @@ const (
 	backends    = "runtime/backends/"
 )
 
-// counts is what a tree has without its tests.
+// counts holds the sizes of a tree without its tests.
 type counts struct {
 	rooms map[string]size
-	long  []string        // files and functions over the bounds
-	kinds map[string]size // what the kinds of lock beside the mutex add
+	long  []string        // files and functions over the limits
+	kinds map[string]size // the code for kinds of lock other than the mutex
 }
 
 type size struct{ files, lines int }
@@ -49,18 +49,18 @@ func roomOf(name string) string {
 	return ""
 }
 
-// What the kinds of lock beside the mutex add, in files of their own.
+// The rows for the code of kinds of lock other than the mutex. That code is in separate files.
 const (
 	kindsOfEngines = "kinds, engines and record (of 2,500)"
 	kindsOfRuntime = "kinds, runtime (of 1,200)"
 )
 
-// ofKinds are the names of the files of an engine that serve only locks that are no mutexes.
+// ofKinds lists the names of an engine's files that serve only kinds of lock other than the mutex.
 var ofKinds = []string{"kinds.go", "records.go", "swap.lua",
 	"swap.sql", "create.sql", "create_mysql.sql", "record.sql", "notify_granted.sql"}
 
-// kindsOf returns which of these a file counts to, or "". All of the record counts, though
-// jobs, failover, shards and lockctl use parts of it as well.
+// kindsOf returns the row that a file counts for, or "". The whole record counts, although
+// jobs, failover, shards and lockctl use parts of it too.
 func kindsOf(name string) string {
 	switch dir, file := path.Split(name); {
 	case dir == "runtime/" && (file == "kinds.go" || file == "cond.go"):
@@ -73,7 +73,7 @@ func kindsOf(name string) string {
 	return ""
 }
 
-// isSource says whether a file counts: tests and what serves them alone do not.
+// isSource reports whether a file counts. Tests, and files that only serve tests, do not count.
 func isSource(name string) bool {
 	switch path.Ext(name) {
 	case ".go":

@@ -44,6 +44,6 @@ func TestMeasure(t *testing.T) {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
 	if err := printTasks(&out, tree, "task: x\nabsent.go\n"); err == nil {
-		t.Error("an absent file is no error")
+		t.Error("no error for a missing file")
 	}
 }

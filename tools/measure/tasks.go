@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// printTasks prints the files and lines of each task of a list: a line
-// "task: name", then a path on each line. Empty lines and those that begin with #
+// printTasks prints the number of files and lines of each task of a list. A task is a line
+// "task: name", followed by a path on each line. Empty lines and lines that begin with #
 // are skipped.
 func printTasks(w io.Writer, tree fs.FS, list string) error {
 	var name string

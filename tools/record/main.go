@@ -1,9 +1,9 @@
 // Record runs the simulation, also with mistakes made on purpose and with other lock libraries, the
-// soak, the storms and the check of histories. It writes a page with what is claimed, how it was
-// tested and the results, so that anyone can repeat the runs.
+// soak, the storms and the check of histories. It writes a page with the claims, the tests
+// and the results, so that anyone can repeat the runs.
 //
 //	record                                     all runs: 20 minutes
-//	record -only storm/etcd                    only the runs whose names begin so; the others stay as they are for this commit
+//	record -only storm/etcd                    only runs whose names begin with this; other results of this commit are kept
 //	record -sim 5m -peers 1000 -soak 10m -storm 1m -mutants ''
 //
 // It runs make in the current folder, which must be the root of the project. If a run fails, or is
@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// config is how much is done.
+// config says how long the runs are.
 type config struct {
 	seed    uint64
 	sim     time.Duration
@@ -32,14 +32,14 @@ type config struct {
 func main() {
 	var c config
 	flag.Uint64Var(&c.seed, "seed", 1, "the first `seed`")
-	flag.DurationVar(&c.sim, "sim", 20*time.Second, "`how long` each engine is simulated; Redis three times as long")
-	flag.StringVar(&c.mutants, "mutants", fewMutants, "`names` of the mistakes that are made, separated by commas; empty is all")
-	flag.IntVar(&c.peers, "peers", 100, "`episodes` of each library")
+	flag.DurationVar(&c.sim, "sim", 20*time.Second, "`how long` each engine is simulated; three times as long for Redis")
+	flag.StringVar(&c.mutants, "mutants", fewMutants, "`names` of the mistakes to make, separated by commas; empty means all")
+	flag.IntVar(&c.peers, "peers", 100, "number of `episodes` of each library")
 	flag.DurationVar(&c.soak, "soak", time.Minute, "`how long` the soak lasts")
 	flag.DurationVar(&c.storm, "storm", 5*time.Second, "`how long` each storm lasts")
-	only := flag.String("only", "", "only runs whose names begin with this `text`")
+	only := flag.String("only", "", "do only the runs whose names begin with this `text`")
 	out := flag.String("out", "docs/record.md", "the `page`")
-	kept := flag.String("kept", ".cache/record", "`folder` for what came of each run")
+	kept := flag.String("kept", ".cache/record", "`folder` for the results of the runs")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		flag.Usage()
@@ -51,7 +51,7 @@ func main() {
 	}
 }
 
-// write does the runs that are asked for, and writes the page of all that were done on this commit.
+// write does the selected runs. It writes the page from the results of all runs on this commit.
 func write(c config, only, out, kept string) error {
 	folder, err := filepath.Abs(kept)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// fakeMake is a make that writes a report, prints what a storm does, fails or hangs.
+// fakeMake is a make that writes a report, prints the output of a storm, fails or hangs.
 const fakeMake = `#!/bin/sh
 case "$*" in
 *"-engine redis"*) file=${5##*-json }
@@ -45,7 +45,7 @@ func TestRecord(t *testing.T) {
 			if o.Took <= 0 {
 				t.Errorf("%s took %v", r.name, o.Took)
 			}
-			o.Took = 2 * time.Second // whatever the machine had to do besides
+			o.Took = 2 * time.Second // a fixed time, since the real one depends on the machine
 			if err := o.save(folder, r.name); err != nil {
 				t.Fatal(err)
 			}
@@ -53,7 +53,7 @@ func TestRecord(t *testing.T) {
 	}
 	text, bad := page(all, "abc", func(name string) *outcome { return load(folder, name, "abc") })
 	if bad != 5 {
-		t.Errorf("%d runs are not as they should be; want 5", bad)
+		t.Errorf("%d runs are wrong, want 5", bad)
 	}
 	for _, want := range []string{
 		"**Not as it should be:** sim/redis, mutants, soak, storm/etcd, storm/sql.",

@@ -32,7 +32,7 @@ None of them can see a fault that nobody draws, nor what a model or miniredis do
 compares miniredis with Redis; the storms run on the engines themselves.
 `
 
-// page returns the page, and how many runs are not as they should be.
+// page returns the page and the number of runs that failed or are missing.
 func page(sections []section, commit string, of func(name string) *outcome) (text []byte, bad int) {
 	var body bytes.Buffer
 	var failed []string
@@ -73,7 +73,7 @@ func page(sections []section, commit string, of func(name string) *outcome) (tex
 	return b.Bytes(), len(failed)
 }
 
-// table writes rows as Markdown. A table without lines below its head says so.
+// table writes rows as Markdown. If there are no rows below the head, it writes a sentence instead.
 func table(b *bytes.Buffer, rows []row) {
 	if len(rows) < 2 {
 		b.WriteString("\nThere is nothing to show.\n")

@@ -15,24 +15,24 @@ import (
 	"time"
 )
 
-// run is one run of make. FILE in its arguments is where it writes its report.
+// run is one run of make. FILE in its arguments stands for the file of its report.
 type run struct {
 	name  string // "storm/etcd"
 	limit time.Duration
 	args  []string
 }
 
-// outcome is what came of a run.
+// outcome is the result of a run.
 type outcome struct {
 	Commit string
 	Began  time.Time
 	Took   time.Duration
-	Failed string // why, or ""
+	Failed string // the reason, or ""
 	Report json.RawMessage
 	Output string
 }
 
-// do runs make. After the limit its processes are ended.
+// do runs make. It ends all processes of the run after the limit.
 func (r *run) do(folder, commit string) *outcome {
 	file := filepath.Join(folder, strings.ReplaceAll(r.name, "/", "-")+".report")
 	_ = os.Remove(file)
@@ -43,7 +43,7 @@ func (r *run) do(folder, commit string) *outcome {
 	ctx, cancel := context.WithTimeout(context.Background(), r.limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "make", args...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that what make started is ended as well
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that the processes that make started are ended too
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = 20 * time.Second
 	var output bytes.Buffer
@@ -65,7 +65,7 @@ func (r *run) do(folder, commit string) *outcome {
 	return o
 }
 
-// again is the command that repeats the run.
+// again returns the command that repeats the run.
 func (r *run) again() string {
 	words := []string{"make"}
 	for _, arg := range r.args {
@@ -86,7 +86,7 @@ func (o *outcome) save(folder, name string) error {
 	return os.WriteFile(kept(folder, name), text, 0o644)
 }
 
-// load returns what came of a run on that commit, or nil.
+// load returns the outcome of a run on that commit, or nil.
 func load(folder, name, commit string) *outcome {
 	o := &outcome{}
 	text, err := os.ReadFile(kept(folder, name))
@@ -108,7 +108,7 @@ func (o *outcome) report(v any) error {
 	return json.Unmarshal(o.Report, v)
 }
 
-// commit names the commit, and says if files were changed since, but for the page.
+// commit returns the name of the commit, and adds "with changes" if files other than the page were changed since.
 func commit(page string) string {
 	head, err := exec.Command("git", "rev-parse", "--short=12", "HEAD").Output()
 	if err != nil {
@@ -122,7 +122,7 @@ func commit(page string) string {
 	return name
 }
 
-// tree names what a folder was, whatever became of the commit.
+// tree returns the hash of a folder's content, which identifies it even if the commit no longer exists.
 func tree(folder string) string {
 	name, err := exec.Command("git", "rev-parse", "--short=12", "HEAD:"+folder).Output()
 	if err != nil {

@@ -8,24 +8,24 @@ import (
 	"time"
 )
 
-// section is a part of the page: its runs, and the table of what came of them.
+// section is a part of the page: its runs and the table of their results.
 type section struct {
 	title string
-	what  string // was done
+	what  string // what was done
 	runs  []run
 	table func(s *section, of func(name string) *outcome) []row
 }
 
-// row is a line of a table. The first is its head.
+// row is a row of a table. The first row is the head.
 type row []string
 
-// fewMutants are mistakes that a minute finds, one for each promise that the simulation looks at.
+// fewMutants names mistakes that are found within a minute, one for each promise that the simulation checks.
 const fewMutants = "unowned,deadline,tombstone,wallclock,permit,old-reader,undone-tick,token-forgot,handoff-over,renew-late,untold,missed"
 
-// engines of the simulation, in the order of the page.
+// engines lists the engines of the simulation, in the order of the page.
 var engines = []string{"redis", "memory", "locktest", "etcd", "zookeeper", "consul", "row", "quorum", "failover", "sharded"}
 
-// storms are the engines, and what make needs to be told for each.
+// storms lists the engines of the storms with the arguments of make for each.
 var storms = []struct {
 	name string
 	args []string
@@ -211,7 +211,7 @@ func soaked(s *section, of func(string) *outcome) []row {
 	}
 }
 
-// stormed reads the attributes that storms leave in the output of go test -json.
+// stormed reads the attributes that storms write into the output of go test -json.
 func stormed(s *section, of func(string) *outcome) []row {
 	rows := []row{{"run", "storm", "seed", "holds", "calls that failed, as they may", "faults", "Lockers", "test"}}
 	for _, r := range s.runs {
@@ -255,7 +255,7 @@ func stormed(s *section, of func(string) *outcome) []row {
 	return rows
 }
 
-// lastLine is what the last line of the output says.
+// lastLine returns a table with the last line of the output.
 func lastLine(s *section, of func(string) *outcome) []row {
 	o := of(s.runs[0].name)
 	if o == nil {
@@ -265,7 +265,7 @@ func lastLine(s *section, of func(string) *outcome) []row {
 	return []row{{"what it printed last"}, {lines[len(lines)-1]}}
 }
 
-// counts lists what a map counts, by name.
+// counts lists the counts of a map, sorted by name.
 func counts(of map[string]int) string {
 	var names []string
 	for name, n := range of {
@@ -275,7 +275,7 @@ func counts(of map[string]int) string {
 	return strings.Join(names, ", ")
 }
 
-// brief is the first sentence of what a checker found.
+// brief returns the first sentence of a checker's finding.
 func brief(text string) string {
 	if runes := []rune(text); len(runes) > 120 {
 		return string(runes[:119]) + "…"

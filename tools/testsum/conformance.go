@@ -8,27 +8,27 @@ import (
 	"strings"
 )
 
-// conformance is what runs of runtime/backends/backendtest have said: a table,
-// backend by behaviour. The suite prints lines whose fields are parted by tabs:
+// conformance collects the output of runs of runtime/backends/backendtest, for a table of
+// backends and behaviours. The suite prints lines whose fields are separated by tabs:
 //
 //	backendtest	<harness>	<behaviour>	<checks passed>	<failed>	<declared missing>
 //	backendtest	<harness>	<behaviour>	missing	<check>	<ability>	<reason>
 //
-// They are in the output of tests, so go test's cache has them too. Packages that
-// are tested side by side print in no order: lines are kept by package.
+// The lines are in the output of tests, so go test's cache has them too. Packages that
+// are tested in parallel print in any order, so the lines are kept by package.
 type conformance map[string][]string
 
 const conformanceMark = "backendtest\t"
 
-// add takes in a line of pkg's output, if it is one of the suite's.
+// add adds a line of pkg's output, if the suite printed it.
 func (c conformance) add(pkg, line string) {
 	if fields, ours := strings.CutPrefix(strings.TrimSpace(line), conformanceMark); ours {
 		c[pkg] = append(c[pkg], fields)
 	}
 }
 
-// String returns the table, its reasons below it, or nothing. Its order is that of
-// the packages' paths, and within a package that of the lines.
+// String returns the table, with the reasons below it, or "" if there are no lines. Rows are in
+// the order of the packages' paths, and within a package in the order of the lines.
 func (c conformance) String() string {
 	var t table
 	for _, pkg := range slices.Sorted(maps.Keys(c)) {
@@ -39,7 +39,7 @@ func (c conformance) String() string {
 	return t.String()
 }
 
-// table is what the lines say.
+// table is the content of the lines.
 type table struct {
 	harnesses  []string
 	behaviours []string
@@ -49,17 +49,17 @@ type table struct {
 
 type cell struct {
 	passed, failed, missing int
-	notes                   []int // numbers, from 1
+	notes                   []int // numbers of notes, from 1
 }
 
-// note is one thing that one harness lacks.
+// note is an ability that a harness lacks.
 type note struct {
 	harness, ability, reason string
 	behaviours               []string            // in the order of the lines
 	checks                   map[string][]string // by behaviour
 }
 
-// add takes in the fields of one line.
+// add adds the fields of one line.
 func (t *table) add(f []string) {
 	switch {
 	case len(f) == 6 && f[2] == "missing":
@@ -110,8 +110,8 @@ func (t *table) note(harness, ability, reason, behaviour, check string) (number 
 	return i + 1
 }
 
-// concerns returns the checks that n is about. A behaviour of which it is about every
-// check stands for them.
+// concerns returns the checks that n is about. If n is about every check of a behaviour, the
+// name of the behaviour stands for them.
 func (t *table) concerns(n *note) string {
 	var all []string
 	for _, behaviour := range n.behaviours {
@@ -127,7 +127,7 @@ func (t *table) concerns(n *note) string {
 	return strings.Join(all, ", ")
 }
 
-// notRun stands where a behaviour was not tried; whyNotRun is printed below the table then.
+// notRun is the cell of a behaviour that was not run; if there is one, whyNotRun is printed below the table.
 const (
 	notRun    = "not run"
 	whyNotRun = "not run: -run chose others, or the tests ended before it"

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// prints is a test that writes what runtime/backends/backendtest would.
+// prints returns a test that prints lines as runtime/backends/backendtest does.
 func prints(lines ...string) string {
 	return "import \"fmt\"\n\nfunc TestSuite(t *testing.T) { fmt.Fprint(t.Output(), " +
 		"\"backendtest\\t" + strings.Join(lines, "\\n\"+\n\"backendtest\\t") + "\\n\") }"
@@ -41,7 +41,7 @@ not run: -run chose others, or the tests ended before it
 	}
 }
 
-// Packages that are tested side by side come in any order.
+// TestConformanceOrder checks the order of rows, since packages that are tested in parallel print in any order.
 func TestConformanceOrder(t *testing.T) {
 	lines := [][2]string{
 		{"m/b", "backendtest\tmemory\tReplies\t2\t0\t0"},
@@ -64,6 +64,6 @@ func TestConformanceOrder(t *testing.T) {
 func TestNoConformanceNoTable(t *testing.T) {
 	out, _, _ := sum(t, map[string]string{"a": green})
 	if strings.Contains(out, "conformance") {
-		t.Errorf("a table of nothing:\n%s", out)
+		t.Errorf("a table although the suite did not run:\n%s", out)
 	}
 }

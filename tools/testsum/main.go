@@ -66,9 +66,9 @@ func run(argv []string, verbose bool, summary string) (int, error) {
 	return code, nil
 }
 
-// feed runs argv to its end, so that an interrupted run still has closing lines. argv and
-// all that it starts are a process group, which gets the signals that testsum gets: a
-// shell would die of them alone, and its go test would run on.
+// feed runs argv to its end, so that even an interrupted run has closing lines. argv and
+// the processes that it starts are a process group, to which feed passes on signals: if only
+// a shell got them, it would end and its go test would continue.
 func feed(argv []string, results *results) (code int, err error) {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stderr = os.Stderr
@@ -82,7 +82,7 @@ func feed(argv []string, results *results) (code int, err error) {
 	}
 	signals := make(chan os.Signal, 8)
 	for _, sig := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
-		if !signal.Ignored(sig) { // as nohup does
+		if !signal.Ignored(sig) { // nohup makes the process ignore SIGHUP
 			signal.Notify(signals, sig)
 		}
 	}
@@ -92,7 +92,7 @@ func feed(argv []string, results *results) (code int, err error) {
 		}
 	}()
 	if err := results.read(out); err != nil {
-		_, _ = io.Copy(io.Discard, out) // or argv would never end
+		_, _ = io.Copy(io.Discard, out) // otherwise argv would block on a full pipe
 		_ = cmd.Wait()
 		return 1, err
 	}

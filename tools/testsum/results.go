@@ -18,7 +18,7 @@ type event struct {
 	Output  string
 }
 
-// test names one test, or by an empty name its package as a whole.
+// test identifies one test or, with an empty name, a whole package.
 type test struct{ pkg, name string }
 
 func (t test) String() string {
@@ -28,17 +28,17 @@ func (t test) String() string {
 	return t.pkg + " " + t.name
 }
 
-// results is what is known of a test run so far.
+// results holds the results of a test run so far.
 type results struct {
 	out     io.Writer
 	verbose bool
 
 	passed, failed, skipped int
 
-	open     map[test]*strings.Builder // tests under way and what they wrote
-	red      map[string]bool           // packages of which some test failed
+	open     map[test]*strings.Builder // running tests and their output
+	red      map[string]bool           // packages with a failed test
 	packages []string                  // go test's closing lines, one per package
-	notices  []string                  // what failed and what was skipped
+	notices  []string                  // failed and skipped tests
 	table    conformance
 }
 
@@ -52,8 +52,8 @@ func newResults(out io.Writer, verbose bool) *results {
 	}
 }
 
-// read takes in a stream of events. Lines that are none are passed through: they
-// come from whatever else the command prints.
+// read reads a stream of events. It passes other lines through, since the command may
+// print other output.
 func (r *results) read(in io.Reader) error {
 	lines := bufio.NewReader(in)
 	for {
@@ -102,7 +102,7 @@ func (r *results) output(t test, text string) {
 
 func (r *results) packageOutput(text string) {
 	switch {
-	case text == "PASS\n" || text == "FAIL\n": // the package's line says it again
+	case text == "PASS\n" || text == "FAIL\n": // the package's closing line has the same result
 	case strings.HasPrefix(text, "ok  \t") || strings.HasPrefix(text, "FAIL\t"):
 		r.packages = append(r.packages, text)
 		fallthrough
@@ -142,9 +142,9 @@ func (r *results) show(t test) {
 	}
 }
 
-// endPackage settles tests that never ended, because the package panicked or ran
+// endPackage counts tests that never ended as failed, because the package panicked or ran
 // out of time. A package that fails without a failed test (it does not compile,
-// or its TestMain found a leak) counts as one.
+// or its TestMain found a leak) counts as one failed test.
 func (r *results) endPackage(pkg test, action string) {
 	r.abandon(func(t test) bool { return t.pkg == pkg.pkg })
 	if action == "fail" && !r.red[pkg.pkg] {
@@ -152,7 +152,7 @@ func (r *results) endPackage(pkg test, action string) {
 	}
 }
 
-// finish settles what a stream that broke off left open.
+// finish counts tests as failed that were still running when the stream ended.
 func (r *results) finish() { r.abandon(func(test) bool { return true }) }
 
 func (r *results) abandon(chosen func(test) bool) {
@@ -169,7 +169,7 @@ func (r *results) abandon(chosen func(test) bool) {
 
 func (r *results) packageLines() string { return strings.Join(r.packages, "") }
 
-// closing returns the table of backends, what failed and was skipped, and the
+// closing returns the table of backends, the failed and skipped tests, and the
 // line of totals.
 func (r *results) closing() string {
 	var b strings.Builder

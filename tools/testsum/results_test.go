@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// module writes a module with one package per source and returns its folder.
+// module writes a module with one package for each source and returns its folder.
 func module(t *testing.T, sources map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -39,7 +39,7 @@ func module(t *testing.T, sources map[string]string) string {
 	return dir
 }
 
-// sum runs the command over the real `go test -json` of a module.
+// sum runs the command with the real `go test -json` of a module.
 func sum(t *testing.T, sources map[string]string, env ...string) (out, summary string, code int) {
 	t.Helper()
 	self, err := os.Executable()

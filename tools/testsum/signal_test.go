@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Who ends testsum ends all that it has started, also what a shell between them started.
+// TestSignalEndsTheWholeTree checks that a signal to testsum ends all processes that it has started, including those started by a shell.
 func TestSignalEndsTheWholeTree(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -19,10 +19,10 @@ func TestSignalEndsTheWholeTree(t *testing.T) {
 	}
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		if signal.Ignored(sig) {
-			continue // as in what nohup starts
+			continue // ignored, as under nohup
 		}
-		// Nothing is started after "up": what a shell starts while it is being ended may miss
-		// the signal on some kernels.
+		// Nothing is started after "up", because on some kernels a process that a shell starts while it
+		// is being ended may miss the signal.
 		cmd := exec.Command(self, "--", "sh", "-c", `sh -c 'sh -c "echo up; exec sleep 60"; true'; true`)
 		cmd.Env = append(os.Environ(), beCommand+"=1", "CI=", "LOCKGEN_TEST_REQUIRE=")
 		out, err := cmd.StdoutPipe()
@@ -40,10 +40,10 @@ func TestSignalEndsTheWholeTree(t *testing.T) {
 		_ = cmd.Process.Signal(sig)
 		rest, _ := io.ReadAll(lines)
 		if err := cmd.Wait(); err == nil {
-			t.Errorf("%v: testsum says that all went well", sig)
+			t.Errorf("%v: testsum exits with success", sig)
 		}
 		if took := time.Since(begin); took > 30*time.Second {
-			t.Errorf("%v: testsum waited %v for what the shell had started:\n%s", sig, took, rest)
+			t.Errorf("%v: testsum waited %v for the processes of the shell:\n%s", sig, took, rest)
 		}
 	}
 }

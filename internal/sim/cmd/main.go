@@ -1,11 +1,11 @@
-// Command cmd simulates locks under faults, and prints a line for each episode and one
-// for all. See package sim.
+// Command cmd simulates locks under faults. It prints a line for each episode and a
+// summary. See package sim.
 //
 //	GOWORK=off go run -C internal/sim ./cmd -seeds 4000
 //	GOWORK=off go run -C internal/sim ./cmd -seed 7 -history seven
 //
 // It exits with 1 if a guarantee was broken, and with 2 if the simulation itself failed or the
-// flags ask for something that it can't do.
+// flags are invalid.
 package main
 
 import (
@@ -63,19 +63,19 @@ func options(args []string) (o sim.Options, cache string, err error) {
 	f.Func("seed", "the `seed` of the first episode (default 1)", number(&o.First))
 	f.Func("seeds", "how `many` episodes (default 1 with -seed, else 500)", number(&o.Count))
 	f.StringVar(&o.Choice.Engine, "engine", "", "only this `engine`: "+strings.Join(sim.Engines(), ", "))
-	f.StringVar(&o.Choice.LockKind, "lock", "", "only episodes with this `kind` of lock beside the mutex, or calls that ask for this: "+strings.Join(client.Names(), ", "))
+	f.StringVar(&o.Choice.LockKind, "lock", "", "only episodes with this `kind` of lock other than the mutex, or with calls with this option: "+strings.Join(client.Names(), ", "))
 	f.BoolVar(&o.Choice.Sticky, "sticky", false, "only episodes in which some leases are kept idle")
 	kinds := f.String("kinds", "", "only these `kinds` of faults, separated by commas")
-	faults := f.String("faults", "", "only the faults with these `numbers` in the plan, separated by commas; a lone comma is none")
-	f.IntVar(&o.Choice.Processes, "processes", 0, "at most so `many` processes")
-	f.IntVar(&o.Choice.Keys, "keys", 0, "at most so `many` keys")
-	f.IntVar(&o.Choice.Workers, "workers", 0, "at most so `many` workers in a process")
+	faults := f.String("faults", "", "only the faults with these `numbers` in the plan, separated by commas; a single comma means none")
+	f.IntVar(&o.Choice.Processes, "processes", 0, "limit of the `number` of processes")
+	f.IntVar(&o.Choice.Keys, "keys", 0, "limit of the `number` of keys")
+	f.IntVar(&o.Choice.Workers, "workers", 0, "limit of the `number` of workers in a process")
 	f.BoolVar(&o.FailFast, "failfast", false, "stop at the first violation")
-	f.BoolVar(&o.NoShrink, "noshrink", false, "do not look for a smaller part of a plan that fails as well")
+	f.BoolVar(&o.NoShrink, "noshrink", false, "do not search for a smaller plan that also fails")
 	f.StringVar(&o.Folder, "history", "", "`folder` for the histories of all episodes")
-	f.StringVar(&o.Report, "json", "", "write the summary to this `file` as well")
-	f.DurationVar(&o.Limit, "limit", 0, "begin no episode after this `time`; 0 is no limit")
-	f.StringVar(&cache, "cache", filepath.Join(os.TempDir(), "lockgen-sim"), "`folder` for what is built")
+	f.StringVar(&o.Report, "json", "", "also write the summary to this `file`")
+	f.DurationVar(&o.Limit, "limit", 0, "begin no episode after this `time`; 0 means no limit")
+	f.StringVar(&cache, "cache", filepath.Join(os.TempDir(), "lockgen-sim"), "`folder` for the built program")
 	if err := f.Parse(args); err != nil {
 		return o, cache, err
 	}
@@ -94,7 +94,7 @@ func options(args []string) (o sim.Options, cache string, err error) {
 		for word := range strings.FieldsFuncSeq(*faults, func(r rune) bool { return r == ',' }) {
 			n, err := strconv.Atoi(word)
 			if err != nil || n < 0 {
-				return mistake("-faults: %q is no number of a fault", word)
+				return mistake("-faults: %q is not the number of a fault", word)
 			}
 			o.Choice.Faults = append(o.Choice.Faults, n)
 		}
@@ -114,18 +114,18 @@ func options(args []string) (o sim.Options, cache string, err error) {
 	return o, cache, nil
 }
 
-// number returns what reads a whole number above 0 into n.
+// number returns a function that parses a whole number above 0 into n.
 func number(n *uint64) func(string) error {
 	return func(word string) (err error) {
 		*n, err = strconv.ParseUint(word, 10, 63)
 		if err != nil || *n == 0 {
-			return fmt.Errorf("%q is no whole number above 0", word)
+			return fmt.Errorf("%q is not a whole number above 0", word)
 		}
 		return nil
 	}
 }
 
-// folder is that of package sim.
+// folder returns the folder of package sim.
 func folder() string {
 	_, file, _, _ := runtime.Caller(0)
 	return filepath.Dir(filepath.Dir(file))

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// acquire draws an attempt: a new one, or the same once more.
+// acquire draws an attempt: a new one, or a repetition.
 func (d *drawer) acquire() step { return d.step(d.acquiring()) }
 
 func (d *drawer) acquiring() call {
@@ -20,7 +20,7 @@ func (d *drawer) acquiring() call {
 		c.args[3] = a.entry()
 	}
 	switch {
-	case a.queue && d.chance(20): // as one that follows on another of its process
+	case a.queue && d.chance(20): // with a token, as an acquisition after another one of its process
 		c.args = append(c.args, pick(d, "1", "1782907200123456", "4503599627370496"))
 	case a.queue:
 	case a.tokens > 1:
@@ -31,7 +31,7 @@ func (d *drawer) acquiring() call {
 	return c
 }
 
-// release draws a release, or an undoing.
+// release draws a release or an undo.
 func (d *drawer) release() step { return d.step(d.releasing()) }
 
 func (d *drawer) releasing() call {
@@ -61,7 +61,7 @@ func (d *drawer) releasing() call {
 	return c
 }
 
-// renew draws a renewal, now and then by the lock's own key.
+// renew draws a renewal, sometimes with only the lock's own key.
 func (d *drawer) renew() step {
 	c := d.renewing()
 	if d.chance(20) {
@@ -76,8 +76,8 @@ func (d *drawer) renewing() call {
 	return call{script: "renew", keys: []string{k.lock, k.token}, args: []string{a.id, strconv.Itoa(pick(d, a.ttl, 50, 500, 30000))}}
 }
 
-// raise draws that a lease's later tokens are to be above one of another server, as a
-// quorum asks.
+// raise draws a request that the later tokens of a lease be above a token of another server, as a
+// quorum sends it.
 func (d *drawer) raise() step {
 	a := d.holder()
 	k := namesOf(a.lock)
@@ -88,7 +88,7 @@ func (d *drawer) raise() step {
 	return d.step(call{script: "raise", keys: []string{k.lock, k.token}, args: []string{a.id, strconv.FormatInt(least, 10)}})
 }
 
-// one draws a release by the lock's own key.
+// one draws a release with only the lock's own key.
 func (d *drawer) one() step {
 	a := d.holder()
 	k := namesOf(a.lock)
@@ -125,16 +125,16 @@ func (d *drawer) together() step {
 	return s
 }
 
-// hear draws that an ear listens as a client of ours does.
-func (d *drawer) hear() step {
-	on := d.drawn % ears
+// subscribe draws a subscription as our clients make it.
+func (d *drawer) subscribe() step {
+	on := d.drawn % subscribers
 	channel := processChannel(on)
 	return step{does: "listen", on: on + 1, args: []string{"SUBSCRIBE", channel}}
 }
 
-// listen draws that an ear begins or ends to listen on a channel, or asks something.
+// listen draws that a subscriber subscribes to a channel, unsubscribes, or sends another command.
 func (d *drawer) listen() step {
-	on := d.IntN(ears)
+	on := d.IntN(subscribers)
 	channel := processChannel(on)
 	if d.chance(60) {
 		channel = namesOf(pick(d, lockNames...)).channel

@@ -20,17 +20,17 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// sources is where the scripts are that redislock sends, with names in the place of
+// sources is the folder of the scripts that redislock sends. They have names in place of
 // its constants.
 const sources = "../../../runtime/backends/redislock"
 
-// constants are those names: see newScript in redislock.
+// constants matches these names: see newScript in redislock.
 var constants = regexp.MustCompile(`\b(TOKEN_LIMIT|LOOK_AGAIN|LEFT_TO_REDISSON|QUEUE_LIMIT|CLUSTER)\b`)
 
-// scripts returns the text of each script, by its file's name without ".lua". They
+// scripts returns the text of each script, by its file's name without ".lua". The scripts
 // read the time from the clock that the tests set.
 //
-// They are taken from the wire.
+// The texts are captured from the connection.
 func scripts(t *testing.T) map[string]string {
 	t.Helper()
 	sent := recordScripts(t)
@@ -52,7 +52,7 @@ func scripts(t *testing.T) map[string]string {
 				found[name] = whole
 				for constant, value := range learned {
 					if old := values[constant]; old != "" && old != value {
-						t.Fatalf("%s is %s here and %s there", constant, old, value)
+						t.Fatalf("%s is %s in one script and %s in another", constant, old, value)
 					}
 					values[constant] = value
 				}
@@ -60,10 +60,10 @@ func scripts(t *testing.T) map[string]string {
 		}
 	}
 	for _, name := range names {
-		if name == "server" || name == "grant" { // parts of others
+		if name == "server" || name == "grant" { // they are parts of other scripts
 			continue
 		}
-		if name == "swap" || name == "foreign" { // of locks that are no mutexes or not ours, which the simulation does not play
+		if name == "swap" || name == "foreign" { // scripts for locks that are not mutexes or not ours, which the simulation does not use
 			continue
 		}
 		if found[name] == "" {
@@ -74,8 +74,8 @@ func scripts(t *testing.T) map[string]string {
 	return found
 }
 
-// match reports whether whole is the script of this source, or ends with it, and
-// what stands in it where the source has the name of a constant.
+// match reports whether whole is the script of this source or ends with it. learned has the
+// values of the constants whose names are in the source.
 func match(t *testing.T, source, whole string) (learned map[string]string, ok bool) {
 	t.Helper()
 	var pattern strings.Builder
@@ -94,14 +94,14 @@ func match(t *testing.T, source, whole string) (learned map[string]string, ok bo
 	learned = map[string]string{}
 	for i, name := range names {
 		if old := learned[name]; old != "" && old != found[i+1] {
-			t.Fatalf("%s is %s here and %s there", name, old, found[i+1])
+			t.Fatalf("%s is %s in one place and %s in another", name, old, found[i+1])
 		}
 		learned[name] = found[i+1]
 	}
 	return learned, true
 }
 
-// recordScripts has redislock do all that it does at a server by itself, and
+// recordScripts makes redislock do everything that it does at a standalone server, and
 // returns the scripts that it sends.
 func recordScripts(t *testing.T) []string {
 	t.Helper()
@@ -118,7 +118,7 @@ func recordScripts(t *testing.T) []string {
 	})
 	client := redis.NewClient(&redis.Options{Addr: m.Addr(), Protocol: 2, DisableIdentity: true})
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // for all of it, until together.lua was sent
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // limit for everything, until together.lua was sent
 	defer cancel()
 
 	lockOnce(t, ctx, client)
@@ -130,7 +130,7 @@ func recordScripts(t *testing.T) []string {
 		defer mu.Unlock()
 		return len(seen)
 	}
-	for round := 0; count() < 5 && ctx.Err() == nil; round++ { // the fifth is together's
+	for round := 0; count() < 5 && ctx.Err() == nil; round++ { // the fifth script is together.lua
 		storm(ctx, b, round)
 	}
 	var texts []string
@@ -140,7 +140,7 @@ func recordScripts(t *testing.T) []string {
 	return texts
 }
 
-// lockOnce takes and frees a lock as a user of the library does.
+// lockOnce acquires and releases a lock as a user of the library does.
 func lockOnce(t *testing.T, ctx context.Context, client *redis.Client) {
 	t.Helper()
 	l := lock.New(redislock.New(client), nil)
@@ -150,7 +150,7 @@ func lockOnce(t *testing.T, ctx context.Context, client *redis.Client) {
 	}
 }
 
-// callBackend calls what a Locker calls.
+// callBackend calls the methods that a Locker calls.
 func callBackend(t *testing.T, ctx context.Context, b *redislock.Backend) {
 	t.Helper()
 	held := &driver.Acquisition{Key: "held", ID: processes[0] + ":1", TTL: time.Minute, Tokens: 1}
@@ -160,7 +160,7 @@ func callBackend(t *testing.T, ctx context.Context, b *redislock.Backend) {
 	}
 	waits := &driver.Acquisition{Key: "held", ID: processes[1] + ":1", TTL: time.Minute, Tokens: 3, Queue: true, MayHaveRun: true}
 	if _, err := b.Acquire(ctx, waits); err == nil {
-		t.Fatal("taken twice")
+		t.Fatal("the lock was acquired twice")
 	}
 	if err := b.RenewAll(ctx, []driver.Lease{lease}, []time.Duration{time.Minute})[0]; err != nil {
 		t.Fatal(err)
@@ -177,7 +177,7 @@ func callBackend(t *testing.T, ctx context.Context, b *redislock.Backend) {
 	}
 }
 
-// storm takes and frees many locks at once.
+// storm acquires and releases many locks at once.
 func storm(ctx context.Context, b *redislock.Backend, round int) {
 	var all sync.WaitGroup
 	for i := range 16 {

@@ -9,22 +9,22 @@ import (
 	"time"
 )
 
-// compare says in what replies and messages differ. took is how long a number of ms
-// at the real server may have run down.
+// compare describes how replies and messages differ. took is the time by which a number of ms
+// at the real server may be lower.
 func compare(real, mini heard, left byte, took time.Duration) (differences []string) {
 	if !alike(real.reply, mini.reply, left, took) {
 		differences = append(differences, fmt.Sprintf("Redis replies     %v\nminiredis replies %v", real.reply, mini.reply))
 	}
 	for i := range real.messages {
 		if !slices.Equal(real.messages[i], mini.messages[i]) {
-			differences = append(differences, fmt.Sprintf("connection %d hears\n  of Redis:     %v\n  of miniredis: %v",
+			differences = append(differences, fmt.Sprintf("connection %d receives\n  from Redis:     %v\n  from miniredis: %v",
 				i+1, real.messages[i], mini.messages[i]))
 		}
 	}
 	return differences
 }
 
-// alike reports whether two replies are the same to redislock: see verdict.
+// alike reports whether two replies have the same meaning for redislock: see verdict.
 func alike(real, mini value, left byte, took time.Duration) bool {
 	if real.kind != mini.kind || len(real.list) != len(mini.list) {
 		return false
@@ -51,8 +51,8 @@ func alike(real, mini value, left byte, took time.Duration) bool {
 	return real.text == mini.text
 }
 
-// isHeld reports whether v is what acquire.lua replies when another has the lock: ms that
-// are left, the time, whether it is a client of Redisson, and who it is.
+// isHeld reports whether v is the reply of acquire.lua when another owner has the lock: the ms that
+// are left, the time, whether the owner is a client of Redisson, and the owner.
 func isHeld(v value) bool {
 	if len(v.list) != 4 || v.list[3].kind != '$' {
 		return false
@@ -65,8 +65,8 @@ func isHeld(v value) bool {
 	return v.list[2].text == "0" || v.list[2].text == "1"
 }
 
-// verdict is what redislock reads out of an error: its first word if that says where
-// to send the call, or that the script is unknown; or one of some words anywhere in it.
+// verdict returns the part of an error that redislock reads: the first word if it says where
+// to send the call, or that the script is unknown; otherwise one of some words anywhere in the text.
 func verdict(text string) string {
 	for _, word := range []string{"NOSCRIPT", "MOVED ", "ASK "} {
 		if strings.HasPrefix(text, word) {
@@ -83,8 +83,8 @@ func verdict(text string) string {
 	return "another error"
 }
 
-// compareStates says in what the keys of a real server and of miniredis differ. At
-// the real one up to within passed since both had the same ttls.
+// compareStates describes how the keys of a real server and of miniredis differ. Up to within
+// has passed at the real server since both had the same ttls.
 func compareStates(real, mini state, within time.Duration) (found []string) {
 	names := slices.Collect(maps.Keys(real))
 	for name := range mini {
@@ -98,9 +98,9 @@ func compareStates(real, mini state, within time.Duration) (found []string) {
 		m, atMini := mini[name]
 		switch {
 		case !atReal:
-			found = append(found, fmt.Sprintf("%q is not at Redis, and at miniredis: %v", name, m))
+			found = append(found, fmt.Sprintf("%q is missing at Redis; at miniredis: %v", name, m))
 		case !atMini:
-			found = append(found, fmt.Sprintf("%q is not at miniredis, and at Redis: %v", name, r))
+			found = append(found, fmt.Sprintf("%q is missing at miniredis; at Redis: %v", name, r))
 		case r.kind != m.kind || !slices.Equal(r.items, m.items) || !near(r.ttl, m.ttl, within):
 			found = append(found, fmt.Sprintf("%q\n  at Redis:     %v\n  at miniredis: %v", name, r, m))
 		}
@@ -109,7 +109,7 @@ func compareStates(real, mini state, within time.Duration) (found []string) {
 }
 
 // near reports whether a number of ms at a real server may be the same as at
-// miniredis, where no time passes by itself. Each may be rounded.
+// miniredis, where time passes only when it is set. Each may be rounded.
 func near(real, mini int64, within time.Duration) bool {
 	if real <= 0 || mini <= 0 {
 		return real == mini

@@ -12,24 +12,24 @@ import (
 )
 
 var (
-	seeds = flag.Int("differential.seeds", 300, "how many sequences to run")
-	seed  = flag.Uint64("differential.seed", 1, "the first of their seeds")
+	seeds = flag.Int("differential.seeds", 300, "number of sequences to run")
+	seed  = flag.Uint64("differential.seed", 1, "seed of the first sequence")
 )
 
 const (
-	// length is how many steps a sequence has.
+	// length is the number of steps of a sequence.
 	length = 60
-	// repetitions is how often a sequence is begun anew that the machine was too slow for.
+	// repetitions is how often a sequence is repeated for which the machine was too slow.
 	repetitions = 20
 )
 
 // TestSame runs random sequences of commands at a real Redis and at miniredis, and
-// compares all that can be seen of the two after each command.
+// compares everything that a client can see of the two after each command.
 //
 //	go test ./differential -differential.seeds=10000
 //	go test ./differential -differential.seed=17 -differential.seeds=1
 func TestSame(t *testing.T) {
-	defer debug.SetGCPercent(debug.SetGCPercent(400)) // most of what is made is thrown away at once
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // most allocations become garbage at once
 	load := scripts(t)
 	p := newPair(t, load)
 	begin, commands, failures := time.Now(), 0, 0
@@ -40,7 +40,7 @@ func TestSame(t *testing.T) {
 			continue
 		}
 		shortest, difference := shrink(t, p, steps, difference)
-		t.Errorf("seed %d: Redis and miniredis differ after %d commands, and as well after these %d:%v\n%s",
+		t.Errorf("seed %d: Redis and miniredis differ after %d commands, and also after only these %d:%v\n%s",
 			*seed+i, len(steps), len(shortest), shortest, difference)
 		if failures++; failures == 3 {
 			break
@@ -52,13 +52,13 @@ func TestSame(t *testing.T) {
 	t.Logf("%d sequences, %d commands, %v:%v", *seeds, commands, time.Since(begin).Round(time.Millisecond), p.tally)
 }
 
-// source is where steps come from.
+// source is a source of steps.
 type source interface {
 	next() (s step, ok bool)
-	heard(s step, reply value) // from miniredis
+	heard(s step, reply value) // tells the source the reply of miniredis
 }
 
-// sequence is a source of steps that were run before.
+// sequence is a source that repeats steps.
 type sequence []step
 
 func (q *sequence) next() (s step, ok bool) {
@@ -79,8 +79,8 @@ func (q sequence) String() string {
 	return text.String()
 }
 
-// play runs the steps of a source until the two differ, from the beginning again where
-// the machine was too slow.
+// play runs the steps of a source until the two servers differ. If the machine was too slow, play
+// starts again.
 func play(t *testing.T, p *pair, begin func() source) (steps sequence, difference string) {
 	t.Helper()
 	for range repetitions {
@@ -121,7 +121,7 @@ func attempt(p *pair, from source) (steps sequence, difference string, err error
 	}
 }
 
-// shrink leaves out steps for as long as the two still differ.
+// shrink leaves out steps as long as the two servers still differ.
 func shrink(t *testing.T, p *pair, steps sequence, difference string) (sequence, string) {
 	t.Helper()
 	for size := len(steps) / 2; size > 0; {

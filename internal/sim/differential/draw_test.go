@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// lockNames are the locks that sequences are about: one has a hash tag, one is no text.
+// lockNames are the locks of sequences: one has a hash tag, one is not valid text.
 var lockNames = []string{"lock", "seckill:{item}:7", "a \r\n\x01\xff%s"}
 
-// processes are the UUIDs of those who lock.
+// processes are the UUIDs of the processes that lock.
 var processes = []string{
 	"00000000-0000-8000-8000-000000000000",
 	"9f3c2b1a-77de-8c05-9b1e-0242ac120002",
@@ -21,7 +21,7 @@ var processes = []string{
 	"285475da-9152-4c83-822a-67ee2f116a79",
 }
 
-// names are what one lock keeps at the server.
+// names are the names of the keys and the channel of one lock.
 type names struct{ lock, queue, token, strangers, undone, channel string }
 
 func namesOf(lock string) names {
@@ -32,13 +32,13 @@ func namesOf(lock string) names {
 	return names{lock, "lockgen:queue:" + tag, "lockgen:token:" + tag, "lockgen:strangers:" + tag, "lockgen:undone:" + tag + ":", "redisson_lock__channel:" + tag}
 }
 
-// processChannel is where the process with this index hears of its locks.
+// processChannel returns the channel for messages to the process with this index.
 func processChannel(process int) string { return "lockgen:process:" + processes[process] }
 
-// entry is what stands in the queue for a.
+// entry returns the entry of a in the queue.
 func (a *acquisition) entry() string { return fmt.Sprintf("%s %d %d", a.id, min(a.ttl, 500), a.tokens) }
 
-// acquisition is one that the sequence has sent.
+// acquisition is one acquisition of the sequence.
 type acquisition struct {
 	id      string
 	process int
@@ -46,19 +46,19 @@ type acquisition struct {
 	ttl     int // ms
 	tokens  int
 	queue   bool
-	first   int64 // of its tokens, or 0 if it was not taken
+	first   int64 // its first token, or 0 if it was not granted
 }
 
-// drawer draws the steps of a sequence. It hears what miniredis answered to them.
+// drawer draws the steps of a sequence. It gets the replies of miniredis.
 type drawer struct {
 	*rand.Rand
-	load    map[string]string // scripts
-	hashes  map[string]string // of scripts
+	load    map[string]string // scripts, by name
+	hashes  map[string]string // of the scripts, by name
 	drawn   int
-	count   int // of acquisitions
+	count   int // number of acquisitions
 	all     []*acquisition
-	last    *step          // of our scripts
-	asked   []*acquisition // by the last step, in the order of its replies
+	last    *step          // the last call of one of our scripts
+	asked   []*acquisition // those of the last step, in the order of its replies
 	unknown string         // the script that the server did not know
 }
 
@@ -71,13 +71,13 @@ func newDrawer(seed uint64, load map[string]string) *drawer {
 	return d
 }
 
-// pick returns one of some, drawn by d.
+// pick draws one of some.
 func pick[T any](d *drawer, some ...T) T { return some[d.IntN(len(some))] }
 
-// chance is true in so many of a hundred cases.
+// chance returns true in percent of a hundred cases.
 func (d *drawer) chance(percent int) bool { return d.IntN(100) < percent }
 
-// next draws a step, if the sequence is to have another one.
+// next draws a step, unless the sequence has its length.
 func (d *drawer) next() (s step, ok bool) {
 	if d.drawn == length {
 		return step{}, false
@@ -90,11 +90,11 @@ func (d *drawer) draw() step {
 	var s step
 	d.asked = nil
 	switch n := d.IntN(100); {
-	case d.drawn <= 2*ears && d.chance(70): // most grants are heard of
-		s = d.hear()
-	case d.unknown != "": // as redislock does then
+	case d.drawn <= 2*subscribers && d.chance(70): // so that most grants have a subscriber
+		s = d.subscribe()
+	case d.unknown != "": // redislock then sends the text
 		s = *d.last
-		s.does, s.args = s.does+", whole", append([]string{"EVAL", d.load[d.unknown]}, s.args[2:]...)
+		s.does, s.args = s.does+", as text", append([]string{"EVAL", d.load[d.unknown]}, s.args[2:]...)
 		d.unknown = ""
 	case n < 30:
 		s = d.acquire()
@@ -116,13 +116,13 @@ func (d *drawer) draw() step {
 	case n < 85:
 		return d.listen()
 	default:
-		s = d.foreign()
+		s = d.otherClient()
 	}
 	s.tick = d.tick()
 	return s
 }
 
-// tick is how much the clock moves between two commands.
+// tick draws by how much the clock moves between two commands.
 func (d *drawer) tick() time.Duration {
 	return time.Duration(d.IntN(3000)) * time.Microsecond
 }
@@ -136,7 +136,7 @@ func (d *drawer) time() step {
 	return step{pass: time.Duration(pick(d, 50, 100, 250, 450, 500, 550, 1000, 1500, 3000, 10000, 11000, 60000)) * time.Millisecond}
 }
 
-// heard tells d what the step was answered.
+// heard tells d the reply to the step.
 func (d *drawer) heard(s step, reply value) {
 	if s.args == nil || s.on > 0 {
 		return
@@ -168,7 +168,7 @@ func (d *drawer) heard(s step, reply value) {
 type call struct {
 	script     string
 	keys, args []string
-	of         *acquisition // if it acquires
+	of         *acquisition // the acquisition, if it acquires
 }
 
 // step returns the command of c.
@@ -183,10 +183,10 @@ func (d *drawer) step(c call) step {
 	return s
 }
 
-// odd are arguments that no call should have, and some will one day.
+// odd lists arguments that no correct call has.
 var odd = []string{"", "0", "-1", "-", "abc", "1.5", "-50", " 50", "--3", "1000000000000", "try", "a b c"}
 
-// garble makes one in some calls a mistake.
+// garble changes some calls into mistakes.
 func (d *drawer) garble(c *call) {
 	if !d.chance(6) {
 		return
@@ -206,9 +206,9 @@ func (d *drawer) garble(c *call) {
 		}
 		i := d.IntN(len(c.args))
 		switch {
-		case c.script == "together": // its other arguments are the calls', whose turn was before
+		case c.script == "together": // its other arguments belong to the calls in it, which may be garbled already
 			c.args[0] = pick(d, "", "x", "a3", "r22", "abc:1", c.args[0]+"a22")
-		case i == 0: // an owner's id is not any text: see doc.go on tonumber
+		case i == 0: // an owner's id must not be any text: see doc.go on tonumber
 			c.args[0] = pick(d, "", "x", "abc:1", "00000000-0000")
 		default:
 			c.args[i] = pick(d, odd...)
@@ -216,8 +216,8 @@ func (d *drawer) garble(c *call) {
 	}
 }
 
-// anyone returns an acquisition that was sent, or a new one that was not. It tends to
-// be a late one.
+// anyone returns an acquisition that was sent, preferably a late one, or sometimes a
+// new one.
 func (d *drawer) anyone() *acquisition {
 	if len(d.all) == 0 || d.chance(5) {
 		return d.newcomer()
@@ -225,7 +225,7 @@ func (d *drawer) anyone() *acquisition {
 	return d.all[len(d.all)-1-min(d.IntN(len(d.all)), d.IntN(len(d.all)))]
 }
 
-// holder returns one that was granted something, if there is one.
+// holder returns an acquisition that was granted, if there is one.
 func (d *drawer) holder() *acquisition {
 	for i := len(d.all) - 1; i >= 0; i-- {
 		if d.all[i].first > 0 && d.chance(50) {
@@ -235,7 +235,7 @@ func (d *drawer) holder() *acquisition {
 	return d.anyone()
 }
 
-// newcomer returns an acquisition that is begun now.
+// newcomer returns a new acquisition.
 func (d *drawer) newcomer() *acquisition {
 	d.count++
 	process := min(d.IntN(len(processes)), d.IntN(len(processes)))

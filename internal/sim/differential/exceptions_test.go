@@ -2,12 +2,12 @@ package differential
 
 import "strings"
 
-// exception is a difference that is known, and that doc.go tells of. A sequence ends
-// with it: the two may not have the same keys any more.
+// exception is a known difference, which doc.go describes. A sequence ends
+// with it, because the two servers may have different keys then.
 type exception struct {
 	name string
-	// is reports whether a difference after a step is this one, by what miniredis
-	// answered.
+	// is reports whether a difference after a step is this one, according to the reply of
+	// miniredis.
 	is func(s step, mini value) bool
 }
 
@@ -17,7 +17,7 @@ var exceptions = []exception{
 	}},
 }
 
-// refuses reports whether a reply is an error with this text, or a list that has one.
+// refuses reports whether a reply is an error with this text, or a list with such an error.
 func refuses(reply value, text string) bool {
 	for _, part := range reply.list {
 		if refuses(part, text) {
@@ -27,7 +27,7 @@ func refuses(reply value, text string) bool {
 	return reply.kind == '-' && strings.Contains(reply.text, text)
 }
 
-// exceptionOf returns the name of the exception that a difference is, or "".
+// exceptionOf returns the name of the exception of a difference, or "".
 func exceptionOf(s step, mini value) string {
 	for _, e := range exceptions {
 		if e.is(s, mini) {

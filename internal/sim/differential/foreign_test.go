@@ -2,7 +2,7 @@ package differential
 
 import "strconv"
 
-// redisson is a client of Redisson's, of which the lock's layout is.
+// redisson is the owner ID of a client of Redisson, whose layout of locks we use.
 const redisson = "285475da-9152-4c83-822a-67ee2f116a79:52"
 
 // The scripts of Redisson's RLock.
@@ -31,8 +31,8 @@ end
 return 0`
 )
 
-// foreign draws a command that is none of ours, about the keys of a lock.
-func (d *drawer) foreign() step {
+// otherClient draws a command of another client about the keys of a lock.
+func (d *drawer) otherClient() step {
 	a := d.anyone()
 	k := namesOf(a.lock)
 	ms := strconv.Itoa(pick(d, 0, -50, 50, 500, 10000, 60000))
@@ -86,7 +86,7 @@ func (d *drawer) foreign() step {
 	return s
 }
 
-// redisson draws what a client of Redisson's does.
+// redisson draws a command of a client of Redisson.
 func (d *drawer) redisson(k names) step {
 	ms := strconv.Itoa(pick(d, 0, 50, 500, 10000, 10000, 30000, 30000))
 	switch d.IntN(6) {
@@ -98,7 +98,7 @@ func (d *drawer) redisson(k names) step {
 	return step{does: "Redisson locks", args: []string{"EVAL", redissonLock, "1", k.lock, ms, redisson}, left: '+'}
 }
 
-// mistake draws a command that is refused, or scripts that are.
+// mistake draws a command or a script that is refused.
 func (d *drawer) mistake(k names) []string {
 	return pick(d,
 		[]string{"HSET", k.lock, "f"}, []string{"HSET", k.lock}, []string{"PEXPIRE", k.lock}, []string{"PEXPIRE", k.lock, "x"},

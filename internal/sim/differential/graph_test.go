@@ -12,14 +12,14 @@ import (
 	"github.com/lockgen/lockgen/internal/testserver"
 )
 
-// callsFile has each call of a script in each state that the specification of the Redis
-// protocol knows, as spec/RedisCalls.tla says. make spec writes it.
+// callsFile has each call of a script in each state of the specification of the Redis
+// protocol, spec/RedisCalls.tla. make spec writes it.
 const callsFile = "../../../spec/calls.txt"
 
 // specNames are the acquisitions of the specification, in the order of processes.
 const specNames = "abd"
 
-// specCall is a call in a state, and what the specification says that it does.
+// specCall is a call in a state, with its effects according to the specification.
 type specCall struct {
 	from, op, who, how, deaf    string
 	to, answer, granted, wanted string
@@ -29,13 +29,13 @@ func (c specCall) String() string {
 	return fmt.Sprintf("%s %s %s %s %s -> %s %s %s %s", c.from, c.op, c.who, c.how, c.deaf, c.to, c.answer, c.granted, c.wanted)
 }
 
-// specGraph is all calls, by the state that they are made in.
+// specGraph has all calls by the state in which they are made.
 type specGraph map[string][]specCall
 
-// start is the state of a key that nobody has used.
+// start is the state of an unused key.
 const start = "-0//"
 
-// readGraph reads calls, one a line. The file has one of those that differ in names only.
+// readGraph reads calls, one per line. Of calls that differ only in names the file has one.
 func readGraph(text string) (specGraph, error) {
 	seen, g := map[specCall]bool{}, specGraph{}
 	for line := range strings.Lines(text) {
@@ -59,7 +59,7 @@ func readGraph(text string) (specGraph, error) {
 	return g, g.whole()
 }
 
-// renamed exchanges the names in a state or a set. Sets are in the order of the names.
+// renamed replaces the names in a state or a set. Sets are in the order of the names.
 func renamed(text, names string) string {
 	text = strings.Map(func(r rune) rune {
 		if i := strings.IndexRune(specNames, r); i >= 0 {
@@ -73,15 +73,15 @@ func renamed(text, names string) string {
 	return text[:set] + string(sorted)
 }
 
-// whole returns an error unless g has every call of every state that calls lead to.
+// whole returns an error unless g has every call of every state that a call leads to.
 func (g specGraph) whole() error {
 	if len(g[start]) == 0 {
 		return fmt.Errorf("no call is made in the state %s", start)
 	}
 	for state, calls := range g {
 		parts := strings.Split(state, "/")
-		// Attempts, releases and undoings, two kinds of each, for each set of the deaf;
-		// renewals; tombstones that end; time, the end of the line, a restart.
+		// Two kinds each of attempts, releases and undos, for each set of processes that are deaf;
+		// renewals; tombstones that end; time, the end of the queue, a restart.
 		if want := 3*2*3<<len(parts[1]) + 3 + len(parts[2]) + 3; len(calls) != want {
 			return fmt.Errorf("%d calls are made in the state %s, not %d", len(calls), state, want)
 		}
@@ -94,13 +94,13 @@ func (g specGraph) whole() error {
 	return nil
 }
 
-// tour makes every call of g at least once, each in the state that the last one led to.
-// It returns how many different calls there were.
+// tour makes every call of g at least once, each in the state that the last call led to.
+// It returns the number of different calls.
 func (g specGraph) tour(do func(specCall) error) (made int, err error) {
 	left := map[string][]specCall{}
 	for state, calls := range g {
 		left[state] = slices.SortedFunc(slices.Values(calls), func(a, b specCall) int {
-			return strings.Compare(a.deaf+a.String(), b.deaf+b.String()) // few changes of who is deaf
+			return strings.Compare(a.deaf+a.String(), b.deaf+b.String()) // so that the set of deaf processes rarely changes
 		})
 	}
 	for state := start; ; {
@@ -124,8 +124,8 @@ func (g specGraph) tour(do func(specCall) error) (made int, err error) {
 	}
 }
 
-// way returns the fewest calls that lead from a state to one that will do. It is nil also
-// if there is none, or the state does.
+// way returns the fewest calls that lead from a state to one that fulfils will. It returns nil
+// if there are none, or if the state itself fulfils will.
 func (g specGraph) way(from string, will func(string) bool) []specCall {
 	before := map[string]specCall{}
 	for queue := []string{from}; len(queue) > 0; queue = queue[1:] {
@@ -160,9 +160,9 @@ func committedGraph(t *testing.T) (text string, g specGraph) {
 	return string(b), g
 }
 
-// TestGraph makes every call that the specification knows at a real Redis, and compares what it
-// answers, whom it tells and what is there then; with LOCKGEN_GRAPH set at miniredis too. That
-// both do the same is for TestSame as well.
+// TestGraph makes every call of the specification at a real Redis, and at miniredis too if LOCKGEN_GRAPH
+// is set. It compares the replies, the messages and the states. TestSame also checks that both servers
+// do the same.
 func TestGraph(t *testing.T) {
 	_, g := committedGraph(t)
 	all := 0
@@ -191,7 +191,7 @@ func TestGraph(t *testing.T) {
 	}
 }
 
-// TestGraphRefuses changes each part of some calls' outcome: that is found.
+// TestGraphRefuses checks that a change of any part of a call's outcome is found.
 func TestGraphRefuses(t *testing.T) {
 	text, g := committedGraph(t)
 	server := miniredis.RunT(t)
@@ -229,7 +229,7 @@ func TestGraphRefuses(t *testing.T) {
 			}
 		}
 	}
-	// In a state that tells the names apart no line follows from another.
+	// In a state that distinguishes the names no line follows from another.
 	one := slices.IndexFunc(lines, func(line string) bool { return strings.HasPrefix(line, "b2/da/ab ") })
 	for what, part := range map[string][]string{
 		"without a line":           slices.Delete(slices.Clone(lines), one, one+1),
@@ -238,7 +238,7 @@ func TestGraphRefuses(t *testing.T) {
 		"empty":                    nil,
 	} {
 		if _, err := readGraph(strings.Join(part, "\n")); err == nil {
-			t.Errorf("the graph %s was taken for whole", what)
+			t.Errorf("the graph %s was accepted as whole", what)
 		}
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/lockgen/lockgen/internal/testserver"
 )
 
-// What doc.go says that miniredis cannot do, it refuses. A version that learns some of
-// it makes this fail: then doc.go is to be corrected, and what imitates it may go.
+// TestLacks checks that miniredis refuses what it can't do according to doc.go. If a new version can do
+// some of it, the test fails: then correct doc.go and remove the imitation, if any.
 func TestLacks(t *testing.T) {
 	w := connect(t, miniredis.RunT(t).Addr())
 	for _, command := range [][]string{
@@ -26,7 +26,7 @@ func TestLacks(t *testing.T) {
 	} {
 		expect(t, w, "", command...)
 	}
-	if v := must(t, w, "WAIT", "1", "0"); v.String() != ":0" { // Redis would wait for ever
+	if v := must(t, w, "WAIT", "1", "0"); v.String() != ":0" { // Redis would wait without a limit
 		t.Errorf("WAIT is answered %v", v)
 	}
 	if v := must(t, w, "CLUSTER", "SLOTS"); len(v.list) != 1 {
@@ -37,7 +37,7 @@ func TestLacks(t *testing.T) {
 	}
 }
 
-// The other claims of doc.go about scripts: what each of the two answers to one.
+// TestScriptsDiffer checks the other claims of doc.go about scripts, by the replies of both servers.
 func TestScriptsDiffer(t *testing.T) {
 	redis, mini := connect(t, testserver.StartRedis(t).Addr()), connect(t, miniredis.RunT(t).Addr())
 	for _, c := range []struct{ script, redis, mini string }{
@@ -83,7 +83,7 @@ func TestScriptsDiffer(t *testing.T) {
 	}
 }
 
-// A script that runs for a while: for Redis it is one instant as far as keys expire.
+// TestInstants checks expiry during a script that runs for a while. At Redis no key expires while a script runs.
 func TestInstants(t *testing.T) {
 	redis := connect(t, testserver.StartRedis(t).Addr())
 	const slow = "redis.call('SET', 'k', 'v', 'PX', 1) local n = 0 for i = 1, 1000000 do n = n + i end return redis.call('EXISTS', 'k')"
@@ -95,7 +95,7 @@ func TestInstants(t *testing.T) {
 	mini := connect(t, m.Addr())
 	m.ClockTTL(true)
 	if v := must(t, mini, "EVAL", slow, "0"); v.String() != ":0" {
-		t.Errorf("at miniredis it did not: %v", v)
+		t.Errorf("at miniredis it did not expire: %v", v)
 	}
 	now := epoch
 	m.SetTime(now)
@@ -107,16 +107,16 @@ func TestInstants(t *testing.T) {
 		}
 	}
 	must(t, mini, "SET", "k", "v", "PX", "10000")
-	pttl(-time.Hour, ":10000") // Redis: an hour more
+	pttl(-time.Hour, ":10000") // at Redis an hour more
 	pttl(-time.Hour+9*time.Second, ":1000")
-	pttl(0, ":-2") // the clock is right again, and Redis would have it for 10 s yet
+	pttl(0, ":-2") // the clock is right again; at Redis the key would exist for 10 s more
 	must(t, mini, "SET", "k", "v", "PX", "2")
 	pttl(1500*time.Microsecond, ":0")
-	pttl(2*time.Millisecond, ":-2") // Redis: in the millisecond after
+	pttl(2*time.Millisecond, ":-2") // at Redis in the millisecond after
 }
 
-// A subscriber that does not read stops the whole server, as soon as what is between
-// the two is full: here nothing is.
+// TestSilentSubscriber checks that a subscriber that does not read stops the whole server as soon as the
+// buffers between the two are full. Here there is no buffer.
 func TestSilentSubscriber(t *testing.T) {
 	m := miniredis.NewMiniRedis()
 	defer m.Close()
@@ -124,9 +124,9 @@ func TestSilentSubscriber(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ear := &wire{conn: listener}
-	ear.add("SUBSCRIBE", "channel")
-	if err := ear.send(); err != nil {
+	subscriber := &wire{conn: listener}
+	subscriber.add("SUBSCRIBE", "channel")
+	if err := subscriber.send(); err != nil {
 		t.Fatal(err)
 	}
 	buffer := make([]byte, 100)
@@ -142,7 +142,7 @@ func TestSilentSubscriber(t *testing.T) {
 	}()
 	select {
 	case <-published:
-		t.Error("nobody read, and all was published")
+		t.Error("all messages were published although the subscriber did not read")
 	case <-time.After(50 * time.Millisecond):
 	}
 	go func() {

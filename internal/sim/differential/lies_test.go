@@ -10,13 +10,13 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// lie makes miniredis answer otherwise than Redis does.
+// lie makes miniredis answer differently from Redis.
 type lie struct {
 	name string
 	hook func(m *miniredis.Miniredis, peer *server.Peer, cmd string, args []string) (done bool)
 }
 
-// answering returns the hook that gives one command one answer, where is says so.
+// answering returns a hook that gives a fixed answer to the command cmd if is returns true for its arguments.
 func answering(cmd string, answer int, is func(args []string) bool) func(*miniredis.Miniredis, *server.Peer, string, []string) bool {
 	return func(_ *miniredis.Miniredis, peer *server.Peer, got string, args []string) bool {
 		if got != cmd || !is(args) {
@@ -33,7 +33,7 @@ func heardOf(channel string) func(args []string) bool {
 	return func(args []string) bool { return strings.HasPrefix(args[0], channel) }
 }
 
-// without returns the hook that leaves a word out of a command.
+// without returns a hook that removes a word from a command.
 func without(cmd, word string) func(*miniredis.Miniredis, *server.Peer, string, []string) bool {
 	return func(m *miniredis.Miniredis, peer *server.Peer, got string, args []string) bool {
 		i := slices.Index(args, word)
@@ -49,29 +49,29 @@ var lies = []lie{
 	{"a lock gets no expiry", answering("PEXPIRE", 1, isLocks)},
 	{"an expiry is never refused", answering("PEXPIRE", 1, func(args []string) bool { return len(args) > 1 && args[1] == "0" })},
 	{"a release is not announced", answering("PUBLISH", 0, heardOf("redisson_lock__channel:"))},
-	{"a grant is not heard of", answering("PUBLISH", 1, heardOf("lockgen:process:"))},
-	{"nobody listens", answering("PUBSUB", 0, always)},
-	{"a place in the queue is taken anew each time", without("ZADD", "NX")},
-	{"the old token is not told", without("SET", "GET")},
-	{"a field of a lock is never gone", answering("HEXISTS", 1, isLocks)},
-	{"a tombstone is not seen", answering("EXISTS", 0, func(args []string) bool {
+	{"no message of a grant", answering("PUBLISH", 1, heardOf("lockgen:process:"))},
+	{"a channel has no subscribers", answering("PUBSUB", 0, always)},
+	{"each attempt takes a new place in the queue", without("ZADD", "NX")},
+	{"the old token is not returned", without("SET", "GET")},
+	{"a lock's field never disappears", answering("HEXISTS", 1, isLocks)},
+	{"a tombstone is not found", answering("EXISTS", 0, func(args []string) bool {
 		return len(args) == 1 && strings.HasPrefix(args[0], "lockgen:undone:")
 	})},
-	{"who is granted a lock stays in line", answering("ZREM", 1, always)},
-	{"unused tokens are not given back", answering("INCRBY", 7, always)},
-	{"a hash is a string too", func(_ *miniredis.Miniredis, peer *server.Peer, cmd string, args []string) bool {
+	{"a granted waiter stays in the queue", answering("ZREM", 1, always)},
+	{"unused tokens are not returned", answering("INCRBY", 7, always)},
+	{"a hash is also a string", func(_ *miniredis.Miniredis, peer *server.Peer, cmd string, args []string) bool {
 		if cmd != "GET" || len(args) != 1 || strings.HasPrefix(args[0], "clock") {
 			return false
 		}
 		peer.WriteNull()
 		return true
 	}},
-	{"a lock stands for a moment longer", func(m *miniredis.Miniredis, peer *server.Peer, cmd string, args []string) bool {
+	{"a lock lives a moment longer", func(m *miniredis.Miniredis, peer *server.Peer, cmd string, args []string) bool {
 		if cmd != "PEXPIRE" || !isLocks(args) || len(args) != 2 {
 			return false
 		}
 		ttl, err := strconv.Atoi(args[1])
-		if err != nil || ttl <= 0 || ttl%50 != 0 { // as all are that tests draw
+		if err != nil || ttl <= 0 || ttl%50 != 0 { // all ttls that tests draw are multiples of 50
 			return false
 		}
 		m.Server().Dispatch(peer, []string{cmd, args[0], strconv.Itoa(ttl + 5)})
@@ -86,7 +86,7 @@ var lies = []lie{
 	}},
 }
 
-// A test that finds no difference proves something if it finds those that there are.
+// TestFindsLies checks that the comparison finds differences. Otherwise a run without a difference would prove nothing.
 func TestFindsLies(t *testing.T) {
 	load := scripts(t)
 	p := newPair(t, load)
@@ -108,11 +108,11 @@ func TestFindsLies(t *testing.T) {
 	}
 }
 
-// The sequence that is shown is short, and leads to the difference.
+// TestShrink checks that the reported sequence is short and leads to the difference.
 func TestShrink(t *testing.T) {
 	load := scripts(t)
 	p := newPair(t, load)
-	Repair(p.server, func(peer *server.Peer, cmd string, args ...string) bool { // which takes an undo, and an acquire after it
+	Repair(p.server, func(peer *server.Peer, cmd string, args ...string) bool { // to see this takes an undo and an acquire after it
 		return answering("EXISTS", 0, func(args []string) bool {
 			return len(args) == 1 && strings.HasPrefix(args[0], "lockgen:undone:")
 		})(p.server, peer, cmd, args)
@@ -128,7 +128,7 @@ func TestShrink(t *testing.T) {
 			t.Errorf("%d commands are left", len(shortest))
 		}
 		if _, difference := play(t, p, func() source { return &shortest }); difference == "" {
-			t.Error("no difference after what was said to lead to it")
+			t.Error("the reported sequence leads to no difference")
 		}
 		return
 	}

@@ -14,35 +14,35 @@ import (
 )
 
 const (
-	// clockSeconds and clockMicros are the keys where the scripts read the time.
+	// clockSeconds and clockMicros are the keys from which the scripts read the time.
 	clockSeconds, clockMicros = "clock:seconds", "clock:micros"
-	// barrier is a channel on which each ear listens for the end of what a step made
-	// it hear.
+	// barrier is a channel of every subscriber. A message on it marks the end of the messages
+	// of a step.
 	barrier = "barrier"
-	// ears is how many connections listen.
-	ears = 3
-	// hiccup is how long a step may take at the real server, by its clock. No key has a shorter
-	// life than twice that, so none expires in a step that takes no longer.
-	hiccup = 20 * time.Millisecond
+	// subscribers is the number of connections that subscribe.
+	subscribers = 3
+	// stepLimit is how long a step may take at the real server, by its clock. Every key lives at
+	// least twice as long, so none expires in a step within the limit.
+	stepLimit = 20 * time.Millisecond
 )
 
-// epoch is where the clock of each sequence begins.
+// epoch is the first time of the clock of each sequence.
 var epoch = time.Date(2026, 7, 1, 12, 0, 0, 123456000, time.UTC)
 
 // step is one event of a sequence.
 type step struct {
 	does string        // in words
-	tick time.Duration // by how much the clock moves before it, keys do not age by that
-	pass time.Duration // how much time passes, for the keys and the clock, instead of a command
-	on   int           // the connection: 0, or one of the ears from 1 on
+	tick time.Duration // by how much the clock is moved before it; the keys do not age by that
+	pass time.Duration // how much time passes for the keys and the clock, instead of a command
+	on   int           // the connection: 0, or a subscriber from 1 on
 	args []string      // the command, if there is one
-	left byte          // '-': as isHeld says, the first number of four is ms that are left; '+': positive ones
+	left byte          // which numbers of the reply are remaining ms; '-': the first of four, see isHeld; '+': positive ones
 }
 
 func (s step) String() string {
 	switch {
 	case s.pass > 0:
-		return fmt.Sprintf("%v pass", s.pass)
+		return fmt.Sprintf("%v passes", s.pass)
 	case len(s.args) == 0:
 		return fmt.Sprintf("the clock is set by %v", s.tick)
 	}
@@ -60,26 +60,26 @@ func (s step) String() string {
 	return text.String()
 }
 
-// errSlow says that so much time passed at the real server that it may have
-// answered otherwise for that.
+// errSlow says that the step took so long at the real server that its reply may be different
+// for that reason.
 var errSlow = errors.New("the machine was too slow")
 
-// pair is a real server and a miniredis, which are sent the same.
+// pair is a real server and a miniredis that get the same commands.
 type pair struct {
 	real, mini *peer
 	server     *miniredis.Miniredis
-	load       map[string]string // scripts
+	load       map[string]string // scripts, by name
 	clock      time.Time
 	state      state // of miniredis, after the last step
-	flushed    bool  // perhaps: the servers do not know the scripts
-	number     int   // of the step, for the barrier
+	flushed    bool  // the servers may not have the scripts
+	number     int   // number of the step, for the barrier
 	tally      tally
 }
 
-// peer is the test's connections to one of the two.
+// peer holds the test's connections to one of the two servers.
 type peer struct {
-	main *wire
-	ears [ears]*wire
+	main        *wire
+	subscribers [subscribers]*wire
 }
 
 func newPair(t *testing.T, load map[string]string) *pair {
@@ -94,19 +94,19 @@ func newPair(t *testing.T, load map[string]string) *pair {
 func newPeer(t *testing.T, addr string) *peer {
 	t.Helper()
 	p := &peer{main: connect(t, addr)}
-	for i := range p.ears {
-		p.ears[i] = connect(t, addr)
-		must(t, p.ears[i], "SUBSCRIBE", barrier)
+	for i := range p.subscribers {
+		p.subscribers[i] = connect(t, addr)
+		must(t, p.subscribers[i], "SUBSCRIBE", barrier)
 	}
 	return p
 }
 
-// reset makes both servers empty, but for the scripts, and sets the clock.
+// reset removes all data except the scripts from both servers, and sets the clock.
 func (p *pair) reset() error {
 	p.clock, p.state = epoch, state{}
 	for _, peer := range []*peer{p.real, p.mini} {
-		for _, ear := range peer.ears {
-			if err := ear.unsubscribeAll(); err != nil {
+		for _, subscriber := range peer.subscribers {
+			if err := subscriber.unsubscribeAll(); err != nil {
 				return err
 			}
 		}
@@ -130,7 +130,7 @@ func (p *pair) reset() error {
 	return nil
 }
 
-// unsubscribeAll leaves the barrier alone.
+// unsubscribeAll ends all subscriptions except that to the barrier.
 func (w *wire) unsubscribeAll() error {
 	w.add("UNSUBSCRIBE")
 	w.add("SUBSCRIBE", barrier)
@@ -145,14 +145,14 @@ func (w *wire) unsubscribeAll() error {
 	}
 }
 
-// heard is what a step led to at one of the two.
+// heard is the result of a step at one of the two servers.
 type heard struct {
 	reply    value
-	messages [ears][]string
+	messages [subscribers][]string
 }
 
-// run does s at both, and returns what miniredis answered and in what Redis
-// differs, or "".
+// run does s at both servers. It returns the result of miniredis, and a description of how
+// Redis differs, or "".
 func (p *pair) run(s step) (mini heard, difference string, err error) {
 	p.number++
 	p.flushed = p.flushed || len(s.args) > 1 && s.args[1] == "FLUSH"
@@ -178,20 +178,20 @@ func (p *pair) run(s step) (mini heard, difference string, err error) {
 		return heard{}, "", fmt.Errorf("miniredis: %w", err)
 	}
 	differences := append(compare(real, mini, s.left, took), compareStates(after, p.state, took)...)
-	if len(differences) > 0 && (took > hiccup || took.Milliseconds() >= p.state.shortest(before.shortest(1000))) {
+	if len(differences) > 0 && (took > stepLimit || took.Milliseconds() >= p.state.shortest(before.shortest(1000))) {
 		return heard{}, "", errSlow
 	}
 	return mini, strings.Join(differences, "\n"), nil
 }
 
-// atReal does s at the real server, behind the commands that make its keys as old as
-// those of miniredis. It returns what keys the server has then, and how much time passed there:
-// keys have ttls for no longer than that.
+// atReal does s at the real server, after the commands that make its keys as old as
+// those of miniredis. It returns the keys of the server after that, and the time that passed there.
+// Keys have ttls only during that time.
 func (p *pair) atReal(s step, aging [][]string) (h heard, after state, took time.Duration, err error) {
 	commands := append([][]string{{"TIME"}, p.setClock()}, aging...)
 	switch {
 	case s.on > 0:
-		if h.reply, err = p.real.ears[s.on-1].do(s.args...); err != nil {
+		if h.reply, err = p.real.subscribers[s.on-1].do(s.args...); err != nil {
 			return heard{}, nil, 0, err
 		}
 	case len(s.args) > 0:
@@ -214,7 +214,7 @@ func (p *pair) atReal(s step, aging [][]string) (h heard, after state, took time
 }
 
 // aging returns the commands that give each key the ttl that it had in a state of
-// miniredis, less what has passed since.
+// miniredis, minus the time that has passed since.
 func aging(then state, passed time.Duration) [][]string {
 	var commands [][]string
 	for key, e := range then {
@@ -229,7 +229,7 @@ func aging(then state, passed time.Duration) [][]string {
 	return commands
 }
 
-// setClock returns the command that tells the scripts the time.
+// setClock returns the command that sets the time for the scripts.
 func (p *pair) setClock() []string {
 	micros := p.clock.UnixMicro()
 	return []string{"MSET", clockSeconds, strconv.FormatInt(micros/1e6, 10), clockMicros, strconv.FormatInt(micros%1e6, 10)}
@@ -241,7 +241,7 @@ func (p *pair) atMini(s step) (h heard, err error) {
 	commands := [][]string{p.setClock()}
 	switch {
 	case s.on > 0:
-		if h.reply, err = p.mini.ears[s.on-1].do(s.args...); err != nil {
+		if h.reply, err = p.mini.subscribers[s.on-1].do(s.args...); err != nil {
 			return heard{}, err
 		}
 	case len(s.args) > 0:
@@ -259,14 +259,14 @@ func (p *pair) atMini(s step) (h heard, err error) {
 	return h, err
 }
 
-// listen returns what each ear heard before the barrier of this number.
-func (p *peer) listen(number int) (messages [ears][]string, err error) {
+// listen returns the messages of each subscriber before the barrier with this number.
+func (p *peer) listen(number int) (messages [subscribers][]string, err error) {
 	end := value{kind: '*', list: []value{
 		{kind: '$', text: "message"}, {kind: '$', text: barrier}, {kind: '$', text: strconv.Itoa(number)},
 	}}.String()
-	for i, ear := range p.ears {
+	for i, subscriber := range p.subscribers {
 		for {
-			v, err := ear.read()
+			v, err := subscriber.read()
 			if err != nil {
 				return messages, err
 			}

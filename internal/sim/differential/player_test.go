@@ -11,19 +11,19 @@ import (
 	"time"
 )
 
-// unit is a tick of the specification, in ms: no server is so slow that one passes by
-// itself. What passes is set by PEXPIRE.
+// unit is a tick of the specification, in ms. It is so long that no tick passes during a
+// test. The test lets time pass by PEXPIRE.
 const unit = 100_000
 
 // player makes calls of the specification at one server, on one lock.
 type player struct {
 	*peer
 	names  names
-	hashes map[string]string // of scripts
+	hashes map[string]string // of the scripts, by name
 	clock  time.Time
-	token  int64  // the highest that was given
-	deaf   string // who does not listen
-	number int    // of the call
+	token  int64  // the highest token so far
+	deaf   string // the processes that are not subscribed
+	number int    // number of the call
 }
 
 func newPlayer(t *testing.T, addr string) *player {
@@ -39,7 +39,7 @@ func newPlayer(t *testing.T, addr string) *player {
 	return p
 }
 
-// idOf is the owner id of an acquisition of the specification; "-" has none.
+// idOf returns the owner ID of an acquisition of the specification, or "" for "-".
 func idOf(name string) string {
 	if i := strings.Index(specNames, name); i >= 0 {
 		return processes[i] + ":1"
@@ -47,7 +47,7 @@ func idOf(name string) string {
 	return ""
 }
 
-// do makes a call, and returns an error unless all is as c says.
+// do makes a call, and returns an error unless the results are those of c.
 func (p *player) do(c specCall) error {
 	if err := p.listenAll(strings.Trim(c.deaf, "-")); err != nil {
 		return err
@@ -58,7 +58,7 @@ func (p *player) do(c specCall) error {
 	w := p.main
 	replies, err := w.exchange(
 		[]string{"MSET", clockSeconds, strconv.FormatInt(micros/1e6, 10), clockMicros, strconv.FormatInt(micros%1e6, 10)},
-		[]string{"PEXPIRE", p.names.queue, strconv.Itoa(unit)}, // it ends when the specification says so
+		[]string{"PEXPIRE", p.names.queue, strconv.Itoa(unit)}, // so that the queue ends only when the specification says so
 		p.command(c),
 		[]string{"PUBLISH", barrier, strconv.Itoa(p.number)},
 		[]string{"HKEYS", p.names.lock}, []string{"PTTL", p.names.lock}, []string{"ZRANGE", p.names.queue, "0", "-1"},
@@ -79,7 +79,7 @@ func (p *player) do(c specCall) error {
 	return nil
 }
 
-// listenAll has all processes listen but those of the deaf.
+// listenAll subscribes all processes except those in deaf.
 func (p *player) listenAll(deaf string) error {
 	for i, name := range specNames {
 		was, is := strings.ContainsRune(p.deaf, name), strings.ContainsRune(deaf, name)
@@ -90,7 +90,7 @@ func (p *player) listenAll(deaf string) error {
 		if is {
 			command = "UNSUBSCRIBE"
 		}
-		if _, err := p.ears[i].do(command, processChannel(i)); err != nil {
+		if _, err := p.subscribers[i].do(command, processChannel(i)); err != nil {
 			return err
 		}
 	}
@@ -98,7 +98,7 @@ func (p *player) listenAll(deaf string) error {
 	return nil
 }
 
-// command is what redislock would send: see acquire and freeing there.
+// command returns the command that redislock would send: see acquire and freeing there.
 func (p *player) command(c specCall) []string {
 	n, id := p.names, idOf(c.who)
 	lease, entry := strconv.Itoa(2*unit), fmt.Sprintf("%s %d 1", id, unit)
@@ -138,7 +138,7 @@ func (p *player) command(c specCall) []string {
 	}
 }
 
-// answer says in the words of the specification what was replied to a call.
+// answer returns the reply to a call in the words of the specification.
 func (p *player) answer(c specCall, v value) string {
 	switch c.op {
 	case "attempt":
@@ -160,7 +160,7 @@ func (p *player) answer(c specCall, v value) string {
 	return v.String()
 }
 
-// given notes a token, and returns a complaint if it is not above all before.
+// given records a token, and returns a complaint if it is not above all earlier ones.
 func (p *player) given(token int64) string {
 	if token <= p.token {
 		return fmt.Sprintf(", but token %d is not above %d", token, p.token)
@@ -169,8 +169,8 @@ func (p *player) given(token int64) string {
 	return ""
 }
 
-// told returns whose process heard that it has the lock, and whose that it is wanted.
-func (p *player) told(messages [ears][]string) (granted, wanted string) {
+// told returns which process got the message that it has the lock, and which got the message that the lock is wanted.
+func (p *player) told(messages [subscribers][]string) (granted, wanted string) {
 	granted, wanted = "-", "-"
 	for i, heard := range messages {
 		for _, text := range heard {
@@ -191,7 +191,7 @@ func (p *player) told(messages [ears][]string) (granted, wanted string) {
 	return granted, wanted
 }
 
-// stateIn says in the words of the specification what is at the server.
+// stateIn returns the state of the server in the words of the specification.
 func stateIn(replies []value) string {
 	nameOf := func(v value) string {
 		if i := slices.Index(processes, v.text[:min(36, len(v.text))]); i >= 0 && i < len(specNames) {

@@ -12,16 +12,16 @@ import (
 	"github.com/lockgen/lockgen/internal/testserver"
 )
 
-// is70 says whether w leads to a Redis 7.0, whose texts the constants are. Others are
-// only asked whether they refuse.
+// is70 reports whether w is connected to a Redis 7.0, which has the texts of the constants. For other
+// versions the tests only check that they refuse.
 func is70(t *testing.T, w *wire) bool {
 	t.Helper()
 	v := must(t, w, "INFO", "server")
 	return strings.Contains(v.text, "\nredis_version:7.0.") && !strings.Contains(v.text, "valkey")
 }
 
-// refused checks that a command is refused with this text, or any if text is "", and so
-// in a script, by redis.pcall and by redis.call, with the other.
+// refused checks that a command is refused with text, or with any text if text is "", and that in a
+// script redis.pcall and redis.call refuse it with inScript.
 func refused(t *testing.T, w *wire, text, inScript string, command ...string) {
 	t.Helper()
 	expect(t, w, text, command...)
@@ -35,11 +35,11 @@ func refused(t *testing.T, w *wire, text, inScript string, command ...string) {
 	expect(t, w, inScript, "EVAL", script, "0")
 }
 
-// textsOf returns the constants at a Redis 7.0, and "" at others.
+// textsOf returns the constants for a Redis 7.0, and "" for other versions.
 func textsOf(t *testing.T, w *wire, constants ...string) []string {
 	t.Helper()
 	if !is70(t, w) {
-		t.Log("this is no Redis 7.0: its texts are not compared")
+		t.Log("this is not Redis 7.0: its texts are not compared")
 		return make([]string, len(constants))
 	}
 	return constants
@@ -61,7 +61,7 @@ func TestOOM(t *testing.T) {
 	}
 	for _, before := range []struct {
 		commands string
-		ends     bool // the refusals
+		ends     bool // whether the commands end the refusals
 	}{
 		{"redis.call('HDEL', 'none', 'f')", true},
 		{"redis.call('DEL', 'none')", true},
@@ -78,7 +78,7 @@ func TestOOM(t *testing.T) {
 	} {
 		v := must(t, w, "EVAL", before.commands+" return redis.pcall('HSET', 'hash', 'f', 'v')", "0")
 		if ended := v.kind == ':'; ended != before.ends || !ended && text != "" && v.text != text {
-			t.Errorf("after %s a script may write: %t, want %t; it is answered %v", before.commands, ended, before.ends, v)
+			t.Errorf("after %s a script may write: %t, want %t; the reply is %v", before.commands, ended, before.ends, v)
 		}
 	}
 }
@@ -106,14 +106,14 @@ func TestNoPermission(t *testing.T) {
 	expect(t, alice, texts[4], "SUBSCRIBE", "channel")
 	expect(t, alice, texts[2], "EVAL", "return 1", "1", "hash")
 
-	// It counts for no write of the script, and comes before the refusal for memory.
+	// The refusal does not count as a write of the script, and comes before the refusal for memory.
 	must(t, admin, "CONFIG", "SET", "maxmemory", "1")
 	expect(t, alice, texts[3], "EVAL", "return redis.pcall('HSET', 'hash', 'f', 'v')", "0")
 	oom := textsOf(t, admin, OOM)[0]
 	expect(t, alice, oom, "EVAL", "redis.pcall('HDEL', 'hash', 'f') return redis.pcall('HSET', 'mine', 'f', 'v')", "0")
 }
 
-// The lists of commands are what the server says of them, and name all that our
+// TestCommands checks that commands agrees with the server's data, and has all commands that our
 // scripts use.
 func TestCommands(t *testing.T) {
 	w := connect(t, testserver.StartRedis(t).Addr())
@@ -124,14 +124,14 @@ func TestCommands(t *testing.T) {
 		}
 	}
 	if len(used) < 15 {
-		t.Errorf("the scripts use %v, more was expected", used)
+		t.Errorf("the scripts use only %v, want more", used)
 	}
 	for command := range used {
 		v := must(t, w, "COMMAND", "INFO", command)
 		flags := v.list[0].list[2].String()
 		writes, needs := strings.Contains(flags, "+write"), strings.Contains(flags, "+denyoom")
 		if Writes(command) != writes || NeedsMemory(command) != needs {
-			t.Errorf("%s: writes %t, needs memory %t, and the server says %s", command, Writes(command), NeedsMemory(command), flags)
+			t.Errorf("%s: writes %t, needs memory %t, but the server's flags are %s", command, Writes(command), NeedsMemory(command), flags)
 		}
 	}
 	for command := range commands {

@@ -9,23 +9,23 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// Standalone is what a Redis that has all keys says of itself, as far as redislock
-// reads it.
+// Standalone has the lines of INFO of a Redis outside of a Cluster that redislock
+// reads.
 const Standalone = "redis_mode:standalone\r\n" +
 	"run_id:5a1edeadbeef5a1edeadbeef5a1edeadbeef5a1e\r\n" +
 	"maxmemory:0\r\n" +
 	"maxmemory_policy:noeviction\r\n"
 
-// loader is the name of connections that Repair makes. No client's has a blank.
+// loader is the name of connections that Repair makes. No client has a name with a space.
 const loader = "of Repair"
 
 // Repair makes m, which must have been started, answer as Redis does in two cases where
-// it does not: INFO says that the server stands alone and evicts nothing, whatever
-// section it is asked for; and a script that EVAL was sent is known from then on, also
+// it does not: INFO says that the server is standalone and evicts nothing, for every
+// section; and a script that was sent by EVAL is known from then on, even
 // if it failed.
 //
-// It sets m's only hook. The caller's own is first, unless it is nil: it is called for
-// each command, also for those of scripts, and returns whether it has answered.
+// It sets m's only hook. If first is not nil, it is called before that for each command,
+// including commands of scripts, and reports whether it has answered.
 func Repair(m *miniredis.Miniredis, first server.Hook) {
 	m.Server().SetPreHook(func(peer *server.Peer, cmd string, args ...string) bool {
 		if peer.ClientName == loader {
@@ -38,7 +38,7 @@ func Repair(m *miniredis.Miniredis, first server.Hook) {
 		case cmd == "INFO":
 			peer.WriteBulk(Standalone)
 			return true
-		case cmd == "EVAL" && len(args) > 1 && !IsNested(peer): // else m is locked
+		case cmd == "EVAL" && len(args) > 1 && !IsNested(peer): // in a script m's mutex is locked
 			p := server.NewPeer(bufio.NewWriter(io.Discard))
 			p.ClientName = loader
 			m.Server().Dispatch(p, []string{"SCRIPT", "LOAD", args[0]})
@@ -47,7 +47,7 @@ func Repair(m *miniredis.Miniredis, first server.Hook) {
 	})
 }
 
-// IsNested reports whether a command is a script's. miniredis keeps that to itself.
+// IsNested reports whether a command was sent by a script. miniredis does not export that.
 func IsNested(peer *server.Peer) bool {
 	return peer.Ctx != nil && reflect.ValueOf(peer.Ctx).Elem().FieldByName("nested").Bool()
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/lockgen/lockgen/internal/testserver"
 )
 
-// What Repair adds is needed, and is what Redis does.
+// TestRepair checks that Repair is needed, and that it does what Redis does.
 func TestRepair(t *testing.T) {
 	bare, repaired := miniredis.RunT(t), miniredis.RunT(t)
 	Repair(repaired, nil)
@@ -35,7 +35,7 @@ func TestRepair(t *testing.T) {
 	}
 
 	if v := must(t, plain, "INFO", "memory"); v.kind != '-' {
-		t.Errorf("miniredis knows INFO memory by now: %v", v)
+		t.Errorf("miniredis now has INFO memory: %v", v)
 	}
 	for _, section := range []string{"memory", "server"} {
 		facts, want := factsOf(must(t, mended, "INFO", section)), factsOf(must(t, redis, "INFO", section))
@@ -50,7 +50,7 @@ func TestRepair(t *testing.T) {
 	}
 }
 
-// factsOf reads what INFO answered.
+// factsOf parses the reply of INFO.
 func factsOf(info value) map[string]string {
 	facts := map[string]string{}
 	for line := range strings.Lines(info.text) {
@@ -60,7 +60,7 @@ func factsOf(info value) map[string]string {
 	return facts
 }
 
-// The caller's own hook comes first, and hears of commands in scripts too.
+// TestRepairAsksFirst checks that the caller's hook is called first, also for commands in scripts.
 func TestRepairAsksFirst(t *testing.T) {
 	m := miniredis.RunT(t)
 	var heard []string
@@ -76,7 +76,7 @@ func TestRepairAsksFirst(t *testing.T) {
 	expect(t, w, "ERR not now", "INFO")
 	expect(t, w, "ERR not now", "EVAL", "return redis.pcall('PTTL', 'key')", "0")
 	if got := strings.Join(heard, " "); got != "INFO EVAL PTTL" {
-		t.Errorf("heard of %s", got)
+		t.Errorf("the hook was called for %s", got)
 	}
 	expect(t, w, "", "EVAL", "return redis.call('EVAL', 'return 1', '0')", "0")
 }

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// patience is how long a test waits for a reply before it gives up.
-const patience = 10 * time.Second
+// replyTimeout is how long a test waits for a reply.
+const replyTimeout = 10 * time.Second
 
-// value is one reply. Unlike testserver's it keeps the kind: a status is not a
-// string, and a script's nil is neither.
+// value is one reply. Unlike a reply of testserver it has the kind: a status is different from a
+// string, and both from the nil of a script.
 type value struct {
 	kind byte   // + - : $ *, or _ for nil
-	text string // without the kind; of an integer its digits
+	text string // without the kind; the digits of an integer
 	list []value
 }
 
@@ -38,20 +38,20 @@ func (v value) String() string {
 	return string(v.kind) + v.text
 }
 
-// number returns the integer that v is, and whether it is one.
+// number returns the value of v if v is an integer.
 func (v value) number() (int64, bool) {
 	n, err := strconv.ParseInt(v.text, 10, 64)
 	return n, v.kind == ':' && err == nil
 }
 
-// instant returns the time that v is the reply of TIME for.
+// instant returns the time in v, a reply of TIME.
 func (v value) instant() time.Time {
 	seconds, _ := strconv.ParseInt(v.list[0].text, 10, 64)
 	micros, _ := strconv.ParseInt(v.list[1].text, 10, 64)
 	return time.Unix(seconds, micros*int64(time.Microsecond))
 }
 
-// withErrors returns v with the errors in it that together.lua has as lists of their text.
+// withErrors returns v with errors in place of the lists by which together.lua returns errors.
 func (v value) withErrors() value {
 	for i, part := range v.list {
 		if len(part.list) == 1 && part.list[0].kind == '$' {
@@ -61,17 +61,17 @@ func (v value) withErrors() value {
 	return v
 }
 
-// wire is a connection to a server, on which commands are collected and sent together.
+// wire is a connection to a server. It collects commands and sends them together.
 type wire struct {
 	conn net.Conn
 	in   *bufio.Reader
 	out  []byte
 }
 
-// connect returns a connection to the server at addr, for as long as t runs.
+// connect returns a connection to the server at addr. It is closed when the test ends.
 func connect(t *testing.T, addr string) *wire {
 	t.Helper()
-	conn, err := net.DialTimeout("tcp", addr, patience)
+	conn, err := net.DialTimeout("tcp", addr, replyTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func connect(t *testing.T, addr string) *wire {
 	return &wire{conn: conn, in: bufio.NewReader(conn)}
 }
 
-// add puts a command behind those that were not sent yet.
+// add adds a command to those that were not sent yet.
 func (w *wire) add(args ...string) {
 	w.out = fmt.Appendf(w.out, "*%d\r\n", len(args))
 	for _, a := range args {
@@ -87,9 +87,9 @@ func (w *wire) add(args ...string) {
 	}
 }
 
-// send sends what was added.
+// send sends the added commands.
 func (w *wire) send() error {
-	if err := w.conn.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := w.conn.SetDeadline(time.Now().Add(replyTimeout)); err != nil {
 		return err
 	}
 	_, err := w.conn.Write(w.out)
@@ -124,10 +124,10 @@ func (w *wire) exchange(commands ...[]string) (replies []value, err error) {
 	return replies, nil
 }
 
-// read returns the next reply, or what was pushed.
+// read returns the next reply or push.
 func (w *wire) read() (value, error) {
-	if w.in.Buffered() == 0 { // who only listens may have sent its last command long ago
-		if err := w.conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if w.in.Buffered() == 0 { // a subscriber may have sent its last command long ago
+		if err := w.conn.SetReadDeadline(time.Now().Add(replyTimeout)); err != nil {
 			return value{}, err
 		}
 	}
@@ -165,7 +165,7 @@ func (w *wire) read() (value, error) {
 	return v, nil
 }
 
-// must returns what a command is answered; it may be an error.
+// must returns the reply to a command. The reply may be an error.
 func must(t *testing.T, w *wire, args ...string) value {
 	t.Helper()
 	v, err := w.do(args...)
@@ -175,7 +175,7 @@ func must(t *testing.T, w *wire, args ...string) value {
 	return v
 }
 
-// expect checks that a command is answered by an error of this text, or any if it is "".
+// expect checks that the reply to a command is an error with this text, or any error if text is "".
 func expect(t *testing.T, w *wire, text string, command ...string) {
 	t.Helper()
 	v := must(t, w, command...)

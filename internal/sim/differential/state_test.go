@@ -11,15 +11,15 @@ import (
 // entry is one key at a server.
 type entry struct {
 	kind  string
-	ttl   int64    // in ms; 0 if it has none
-	items []string // of a hash sorted, of a sorted set in its order
+	ttl   int64    // in ms; 0 if the key has none
+	items []string // sorted for a hash, in its order for a sorted set
 }
 
 func (e entry) String() string {
 	return fmt.Sprintf("%s %v, ttl %d", e.kind, e.items, e.ttl)
 }
 
-// state is all keys at a server.
+// state has all keys of a server.
 type state map[string]entry
 
 // shortest returns the smallest ttl, or limit if none is smaller.
@@ -32,8 +32,8 @@ func (s state) shortest(limit int64) int64 {
 	return limit
 }
 
-// dumpScript returns all keys of a real server: name, type, PTTL, value. It takes their ttls away,
-// so that none expires before the next step gives each its ttl again: see aging.
+// dumpScript returns all keys of a real server: name, type, PTTL, value. It removes their ttls,
+// so that none expires before the next step gives each key its ttl again: see aging.
 const dumpScript = `
 local all = {}
 for _, key in ipairs(redis.call('KEYS', '*')) do
@@ -53,7 +53,7 @@ for _, key in ipairs(redis.call('KEYS', '*')) do
 end
 return all`
 
-// stateOf reads what dumpScript returned.
+// stateOf parses the result of dumpScript.
 func stateOf(reply value) (state, error) {
 	s := state{}
 	for _, v := range reply.list {
@@ -91,7 +91,7 @@ func stateOf(reply value) (state, error) {
 	return s, nil
 }
 
-// miniState returns all keys of m, past its commands.
+// miniState returns all keys of m, without using commands.
 func miniState(m *miniredis.Miniredis) (state, error) {
 	s := state{}
 	for _, key := range m.Keys() {
@@ -133,5 +133,5 @@ func miniState(m *miniredis.Miniredis) (state, error) {
 	return s, nil
 }
 
-// exact writes a score so that two are written alike only if they are equal.
+// exact formats a score so that different scores have different texts.
 func exact(score float64) string { return strconv.FormatFloat(score, 'g', -1, 64) }

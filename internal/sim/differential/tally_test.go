@@ -7,21 +7,21 @@ import (
 	"strings"
 )
 
-// tally counts what sequences led to, by words.
+// tally counts the results of sequences, by description.
 type tally map[string]int
 
-// expected is what a long run must have led to: sequences that never grant a lock,
-// say, prove nothing of grants.
+// expected lists results that a long run must have. For example, sequences that never grant a lock
+// would prove nothing about grants.
 var expected = []string{
 	"acquire: more than 0", "acquire: held", "acquire: held by a client of Redisson", "acquire: undone", "acquire: CONFLICT ", "acquire: WRONGTYPE", "acquire: NOSCRIPT",
 	"release: more than 0", "release: 0", "release: WRONGTYPE",
 	"renew: more than 0", "renew: 0",
 	"together: more than 0", "together: held", "together: 0", "together: undone", "together: WRONGTYPE", "together: another error",
 	"Redisson locks: nil", "Redisson locks: more than 0", "Redisson unlocks: more than 0",
-	"heard that a lock is free", "heard of a grant", "heard of a grant for one hold", "heard that a lock is wanted", "heard that a lock was left to Redisson",
+	"message: the lock is free", "message: a grant", "message: a grant for one hold", "message: the lock is wanted", "message: the lock was left to Redisson",
 }
 
-// missing returns what is expected and did not happen.
+// missing returns the expected results that did not happen.
 func (y tally) missing() (missing []string) {
 	for _, what := range expected {
 		if y[what] == 0 {
@@ -39,7 +39,7 @@ func (y tally) String() string {
 	return text.String()
 }
 
-// add counts what s led to at miniredis.
+// add counts the results of s at miniredis.
 func (y tally) add(s step, h heard) {
 	name, _, _ := strings.Cut(s.does, ",")
 	switch {
@@ -58,7 +58,7 @@ func (y tally) add(s step, h heard) {
 	}
 }
 
-// reply counts what a script returned, or each member of that.
+// reply counts the reply of a script, or each element of the reply.
 func (y tally) reply(name string, v value) {
 	if held := isHeld(v); held && v.list[2].text == "1" {
 		y[name+": held by a client of Redisson"]++
@@ -88,18 +88,18 @@ func (y tally) reply(name string, v value) {
 	y[name+": "+what]++
 }
 
-// message counts what an ear heard.
+// message counts a message to a subscriber.
 func (y tally) message(text string) {
 	switch {
 	case strings.HasSuffix(text, ` "0"]`):
-		y["heard that a lock is free"]++
+		y["message: the lock is free"]++
 	case strings.Contains(text, ` 2 `) && strings.Contains(text, `"granted `):
-		y["heard of a grant for one hold"]++
+		y["message: a grant for one hold"]++
 	case strings.Contains(text, `"granted `):
-		y["heard of a grant"]++
+		y["message: a grant"]++
 	case strings.Contains(text, `"wanted `):
-		y["heard that a lock is wanted"]++
+		y["message: the lock is wanted"]++
 	case strings.Contains(text, `"look `):
-		y["heard that a lock was left to Redisson"]++
+		y["message: the lock was left to Redisson"]++
 	}
 }

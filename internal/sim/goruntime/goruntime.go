@@ -24,31 +24,31 @@ import (
 // Tag is the build tag of code that needs the changed runtime.
 const Tag = "simruntime"
 
-// change replaces a piece of a file of the standard library, which must stand there once.
+// change replaces a piece of text in a file of the standard library. The piece must occur there exactly once.
 type change struct{ file, old, new string }
 
-// changes were made for Go 1.26. Another version may need others; then Overlay says
-// which piece it does not find.
+// changes fit Go 1.26. Another version may need other changes; then the error of Overlay names
+// the piece that it does not find.
 var changes = []change{
-	// The order of goroutines is drawn, as under the race detector, but from the
-	// bubble's own source of chance. A goroutine outside of the bubble, as of the runtime
-	// itself, goes to the end of the queue: as the next to run it would push another back.
+	// The order of goroutines is random, as under the race detector, but drawn from the
+	// bubble's own random source. A goroutine outside of the bubble, such as one of the
+	// runtime, goes to the end of the queue: as the next to run it would displace another.
 	{"runtime/proc.go", "if randomizeScheduler && next && randn(2) == 0 {", "if next && (gp.bubble == nil || gp.bubble.simNext()>>63 == 0) {"},
-	// How often the global queue is looked at depends on what ran before the bubble.
+	// When the global queue is checked depends on what ran before the bubble.
 	{"runtime/proc.go", "if pp.schedtick%61 == 0 && !sched.runq.empty() {", "if false {"},
-	// A busy machine preempts goroutines at other places each time.
+	// A busy machine preempts goroutines at different places each time.
 	{"runtime/proc.go", "const forcePreemptNS = 10 * 1000 * 1000 // 10ms", "const forcePreemptNS = 10 * 1000 * 1000 * 1000"},
-	// A mutex for which a goroutine has waited for a millisecond of real time is handed on
-	// in another way.
+	// A mutex is handed on in a different way if a goroutine has waited for it for a
+	// millisecond of real time.
 	{"internal/sync/mutex.go", "starvationThresholdNs = 1e6\n", "starvationThresholdNs = 1e18\n"},
-	// The key of the hash functions of maps, and all else that is drawn at the start.
+	// The key of the hash functions of maps, and everything else that is drawn at the start.
 	{"runtime/rand.go", "func randinit() {\n", "func randinit() {\n\tstartupRand = simStart[:]\n"},
 	{"runtime/rand.go", "func rand() uint64 {\n", "func rand() uint64 {\n\tif b := simBubble(); b != nil {\n\t\treturn b.simNext()\n\t}\n"},
-	// A map's seed and where its iteration begins: a constant, because a library that
-	// makes a map once only must not move the chance of all that follows.
+	// A map's seed and the start of its iteration are a constant, because a library that
+	// makes a map only once must not change the random numbers of what follows.
 	{"runtime/rand.go", "func maps_rand() uint64 {\n", "func maps_rand() uint64 {\n\tif simBubble() != nil {\n\t\treturn 0x9e3779b97f4a7c15\n\t}\n"},
 	{"internal/sync/hashtriemap.go", "ht.seed = uintptr(runtime_rand())", "ht.seed = uintptr(0x9e3779b97f4a7c15 & (1<<31 - 1)); _ = runtime_rand"},
-	// Which of several cases a select takes, and which of two timers fires first. Other
+	// Which of several ready cases a select takes, and which of two timers fires first. Other
 	// uses of cheaprand depend on what ran before the bubble.
 	{"runtime/select.go", "j := cheaprandn(uint32(norder + 1))", "j := simRandn(uint32(norder + 1))"},
 	{"runtime/time.go", "t.rand = cheaprand()", "t.rand = simRandn(1 << 31)"},
@@ -57,7 +57,7 @@ var changes = []change{
 	{"runtime/synctest.go", "type synctestBubble struct {\n", "type synctestBubble struct {\n\tsimChance uint64\n"},
 }
 
-// added is a further file of package runtime.
+// added is an additional file of package runtime.
 const added = `package runtime
 
 import _ "unsafe"
@@ -114,9 +114,9 @@ func simStall(ns int64) {
 }
 `
 
-// Overlay writes the changed files into the folder dir, which it makes, and returns
-// the path of the file for -overlay. An error says which change the installed Go does
-// not fit.
+// Overlay creates the folder dir, writes the changed files into it, and returns
+// the path of the file for -overlay. An error names the change that does not fit
+// the installed Go.
 func Overlay(dir string) (path string, err error) {
 	out, err := exec.Command("go", "env", "GOROOT", "GOVERSION").Output()
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The changes fit the installed Go, and each is made.
+// TestOverlay checks that the changes fit the installed Go, and that each is made.
 func TestOverlay(t *testing.T) {
 	dir := t.TempDir()
 	path, err := Overlay(dir)
@@ -25,7 +25,7 @@ func TestOverlay(t *testing.T) {
 	}
 }
 
-// What does not fit is said, with the version of Go.
+// TestOverlayOfAnotherGo checks that the error for a change that does not fit names the change and the version of Go.
 func TestOverlayOfAnotherGo(t *testing.T) {
 	saved := changes
 	defer func() { changes = saved }()

@@ -13,15 +13,15 @@ import (
 	"github.com/lockgen/lockgen/internal/sim/goruntime"
 )
 
-// Env holds what the program is to do, as JSON, in its environment. Without it the
-// program is a test like any other.
+// Env is the environment variable with the task of the program, as JSON. Without it the
+// program is an ordinary test.
 const Env = "LOCKGEN_SIM"
 
 // Build builds the test binary of the package in dir as out. It keeps the changed files
-// of the runtime beside out.
+// of the runtime next to out.
 //
-// Where the installed Go does not fit the changes, the binary is built on the runtime as
-// it is: it works, and what it does can't be repeated. Build says so on log, and fails
+// If the changes do not fit the installed Go, Build uses the unchanged runtime: the binary
+// works, but its episodes can't be repeated. Build reports this on log, and fails
 // under CI=true.
 func Build(dir, out string, log io.Writer) error {
 	args := []string{"test", "-c", "-o", out}
@@ -43,9 +43,9 @@ func Build(dir, out string, log io.Writer) error {
 	return nil
 }
 
-// Run runs binary's test of that name with order, which is JSON, in its environment,
-// and copies to out what it writes to [Output]. It reports whether the test passed. An
-// error says that the program crashed, and what it wrote.
+// Run runs the named test of binary with order, which is JSON, in its environment,
+// and copies the output to [Output] to out. It reports whether the test passed. An
+// error means that the program crashed; it has the program's output.
 func Run(binary, test, order string, out io.Writer) (passed bool, err error) {
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -79,5 +79,5 @@ func Run(binary, test, order string, out io.Writer) (passed bool, err error) {
 	return false, fmt.Errorf("%s: %w\n%s", filepath.Base(binary), err, text)
 }
 
-// Output is where a program that [Run] has started writes its lines.
+// Output returns the file to which a program that [Run] has started writes its lines.
 func Output() io.Writer { return os.NewFile(3, "output") }

@@ -15,9 +15,9 @@ import (
 
 const (
 	tries     = 3                      // attempts of one Acquire
-	farewell  = 100 * time.Millisecond // for the request that ends the sessions
-	undoAgain = 20 * time.Millisecond  // between two tries to free a lock that has run out
-	owedAgain = time.Second            // between two tries to undo what the Locker has given up
+	farewell  = 100 * time.Millisecond // limit of the request that ends the sessions
+	freeAgain = 20 * time.Millisecond  // between two attempts to free a lock whose lease has expired
+	undoAgain = time.Second            // between two attempts of an undo that the Locker has given up
 )
 
 // Client is the backend of one process. Besides [driver.Backend] it is a
@@ -25,31 +25,31 @@ const (
 // they are of Row.
 type Client struct {
 	server  *Server
-	number  uint64 // among those of the server
+	number  uint64 // among the clients of the server
 	path    *vnet.Path
-	timeout time.Duration // of a request
+	timeout time.Duration // of each request
 	ctx     context.Context
 	cancel  context.CancelFunc
 	tasks   sync.WaitGroup // all goroutines
 
 	mu            sync.Mutex // held only for moments, guards the rest
 	closed        bool
-	slots         []*link // nil where there is none
+	slots         []*link // nil if not connected
 	turn          int
-	links         uint64 // how many there were
-	sessions      uint64 // how many there were
+	links         uint64 // number of links so far
+	sessions      uint64 // number of sessions so far
 	tickets       []*ticket
-	owed          map[string]bool // IDs of acquisitions that owe is to undo
+	undoing       map[string]bool // IDs of acquisitions that undoLater undoes
 	subscriptions []*subscription
 }
 
 func newClient(s *Server, p *vnet.Path, timeout time.Duration, number uint64) *Client {
-	c := &Client{server: s, number: number, path: p, timeout: timeout, slots: make([]*link, s.kind.slots()), owed: map[string]bool{}}
+	c := &Client{server: s, number: number, path: p, timeout: timeout, slots: make([]*link, s.kind.slots()), undoing: map[string]bool{}}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
 }
 
-// spawn has do run on a goroutine that Close waits for, unless c is closed.
+// spawn runs do in a goroutine that Close waits for, unless c is closed.
 func (c *Client) spawn(do func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -58,8 +58,8 @@ func (c *Client) spawn(do func()) {
 	}
 }
 
-// Acquire implements [driver.Backend]. It sends an attempt again, on another connection,
-// if one has no answer, and on another session if one has expired.
+// Acquire implements [driver.Backend]. If an attempt has no answer, it sends another one on
+// another connection. If the session has expired, it uses a new one.
 func (c *Client) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	silent := false // whether an attempt has no answer
 	for try := 1; ; try++ {
@@ -70,7 +70,7 @@ func (c *Client) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lea
 		case errors.Is(err, errSilent):
 			a.MayHaveRun, silent = true, true
 		case !errors.Is(err, errGone) && !errors.Is(err, errUnsent):
-			return nil, err // the server's word
+			return nil, err // an answer of the server
 		}
 		if ctx.Err() != nil || try == tries {
 			return nil, indeterminate(err, silent)
@@ -85,13 +85,13 @@ func indeterminate(err error, is bool) error {
 	return err
 }
 
-// attempt makes one attempt. errSilent says that it may have had its effect.
+// attempt makes one attempt. errSilent means that the attempt may have taken effect.
 func (c *Client) attempt(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	t, err := c.ticket(ctx, a)
 	if err != nil {
 		return nil, err
 	}
-	session, wish := uint64(0), *a // a changes while a request may be under way
+	session, wish := uint64(0), *a // a copy, since a changes while a request may be running
 	if t != nil {
 		session = t.id
 	}
@@ -117,28 +117,28 @@ func (c *Client) attempt(ctx context.Context, a *driver.Acquisition) (driver.Lea
 	return &sessionLease{l}, nil
 }
 
-// Undo implements [driver.Backend]. The Locker gives up when the lease would be over; where there
-// are sessions, which live on for others, the client goes on with an undo that has failed, as the
+// Undo implements [driver.Backend]. The Locker gives up when the lease would be over. A session may
+// live on for other leases, so the client repeats an undo that has failed, as the backends of the
 // engines do.
 func (c *Client) Undo(ctx context.Context, a *driver.Acquisition) error {
 	err := c.undo(ctx, a.Key, a.ID)
 	if err != nil && c.server.kind != Row {
-		c.owe(a.Key, a.ID)
+		c.undoLater(a.Key, a.ID)
 	}
 	return err
 }
 
-// owe undoes an acquisition in the background, once a second until that has succeeded.
-func (c *Client) owe(key, id string) {
+// undoLater tries to undo an acquisition in the background, once a second until it succeeds.
+func (c *Client) undoLater(key, id string) {
 	c.mu.Lock()
-	known := c.owed[id]
-	c.owed[id] = true
+	known := c.undoing[id]
+	c.undoing[id] = true
 	c.mu.Unlock()
 	if known {
 		return
 	}
 	c.spawn(func() {
-		timer := time.NewTimer(owedAgain)
+		timer := time.NewTimer(undoAgain)
 		defer timer.Stop()
 		for {
 			select {
@@ -149,11 +149,11 @@ func (c *Client) owe(key, id string) {
 			if c.undo(c.ctx, key, id) == nil {
 				break
 			}
-			timer.Reset(owedAgain)
+			timer.Reset(undoAgain)
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		delete(c.owed, id)
+		delete(c.undoing, id)
 	})
 }
 
@@ -166,7 +166,7 @@ func (c *Client) undo(ctx context.Context, key, id string) error {
 	return err
 }
 
-// alive returns the ids of the sessions that may live.
+// alive returns the IDs of the sessions that may be alive.
 func (c *Client) alive() (ids []uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -186,11 +186,11 @@ func (c *Client) CompareAndSwap(ctx context.Context, key, old, next string) (str
 	})
 }
 
-// RenewAll implements [driver.BatchRenewer], by one request.
+// RenewAll implements [driver.BatchRenewer] with one request.
 func (c *Client) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
 	errs := make([]error, len(leases))
 	var grants []grant
-	var asked []int // grants[i] is of leases[asked[i]]
+	var asked []int // grants[i] belongs to leases[asked[i]]
 	for i, one := range leases {
 		if g, held := plain(one).grant(); held {
 			grants, asked = append(grants, g), append(asked, i)
@@ -219,11 +219,11 @@ func (c *Client) RenewAll(ctx context.Context, leases []driver.Lease, ttls []tim
 	return errs
 }
 
-// Close implements [driver.Backend]. It gives the sessions back, for which it waits
-// 100 ms at most.
+// Close implements [driver.Backend]. It ends the sessions, and waits for that for
+// at most 100 ms.
 func (c *Client) Close() error {
 	c.mu.Lock()
-	c.closed = true // it opens nothing any more
+	c.closed = true // no new connections or sessions from now on
 	c.mu.Unlock()
 	sessions := c.alive()
 	ctx, cancel := context.WithTimeout(c.ctx, farewell)
@@ -233,7 +233,7 @@ func (c *Client) Close() error {
 			c.server.leave(sessions)
 			return struct{}{}, nil
 		})
-		if err == nil { // else they expire
+		if err == nil { // otherwise they expire
 			break
 		}
 	}
@@ -242,7 +242,7 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// subscription is one waiter's interest in a key.
+// subscription is the subscription of one waiter to a key.
 type subscription struct {
 	client *Client
 	key    string
@@ -253,7 +253,7 @@ type subscription struct {
 func (c *Client) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
 	s := &subscription{client: c, key: a.Key, c: make(chan struct{}, 1)}
 	c.mu.Lock()
-	c.subscriptions = append(c.subscriptions, s) // first, so that each new connection has it
+	c.subscriptions = append(c.subscriptions, s) // before the request, so that each new connection has it
 	c.mu.Unlock()
 	_, err := ask(ctx, c, 0, c.timeout, func(l *link) (struct{}, error) {
 		l.watches[s.key] = true
@@ -281,7 +281,7 @@ func (s *subscription) Close() {
 	}
 }
 
-// notice pokes those who wait for key.
+// notice notifies the waiters for key.
 func (c *Client) notice(key string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -291,12 +291,12 @@ func (c *Client) notice(key string) {
 		}
 		select {
 		case s.c <- struct{}{}:
-		default: // it has one already
+		default: // it already has a notice
 		}
 	}
 }
 
-// remains names the subscriptions that nobody has closed.
+// remains lists the subscriptions that were not closed.
 func (c *Client) remains() (left []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -18,7 +18,7 @@
 //	                                                                 clock
 //
 // In Etcd and ZooKeeper a process that waits has a place in the queue, and is notified when
-// the entry directly before its own goes. In Consul it is notified when the key is free, and
+// the entry directly before its own ends. In Consul it is notified when the key is free, and
 // in Row of most releases. The token is the create revision, czxid or ModifyIndex, shifted
 // left by 16 bits. In Row it is the last token plus 1, or 4 times the database's time in µs
 // if that is larger.

@@ -11,35 +11,35 @@ import (
 
 const (
 	zooTick   = 50 * time.Millisecond
-	tokenBits = 16 // a revision is shifted by so many; the tokens below count hand-offs
-	// latest bounds how late Consul ends a session: who checks a history waits no longer.
+	tokenBits = 16 // a token is a revision shifted left by this; the lower bits count hand-offs
+	// latest is how late Consul may end a session. The checks of histories do not wait longer.
 	latest = time.Second
-	// straggler is how long a tombstone of Row lies: no request is under way for longer.
-	straggler = time.Minute
+	// tombstoneTTL is how long a tombstone of Row lasts. No request is on its way for longer.
+	tombstoneTTL = time.Minute
 )
 
-// What the server answers beside the errors of package lock.
+// Answers of the server other than the errors of package driver.
 var (
 	errGone   = errors.New("the session is unknown or has expired")
 	errUndone = errors.New("the acquisition was undone")
 )
 
-// session is what a client keeps alive, and its nodes live on: a lease of etcd, or a
-// session of the others.
+// session is kept alive by a client, and its nodes live as long as it: a lease of etcd, or a
+// session of the other engines.
 type session struct {
 	id      uint64
 	ttl     time.Duration
 	expires time.Time
 	client  *Client
-	link    *link // by which its client was heard last
+	link    *link // the connection of its client's last request
 	nodes   []*node
-	undone  map[string]bool // tombstones, which end with it
+	undone  map[string]bool // tombstones, which end with the session
 }
 
-// record is one lock: who has it, and behind that, in line, who waits.
+// record is one lock: its queue begins with the holder, followed by the waiters.
 type record struct {
-	line []*node
-	last uint64 // of Row: the highest token
+	queue []*node
+	last  uint64 // only for Row: the highest token
 }
 
 // node is one acquisition at one lock.
@@ -51,21 +51,21 @@ type node struct {
 	expires  time.Time // in Row, by the database's clock
 }
 
-// holder returns who has the lock at the database's time now, or nil.
+// holder returns the node that has the lock at now, the database's time, or nil.
 func (r *record) holder(now time.Time) *node {
-	if len(r.line) == 0 || r.line[0].session == nil && !now.Before(r.line[0].expires) {
+	if len(r.queue) == 0 || r.queue[0].session == nil && !now.Before(r.queue[0].expires) {
 		return nil
 	}
-	return r.line[0]
+	return r.queue[0]
 }
 
-// find returns the node of id that is t's, or nil.
+// find returns the node of the acquisition id in the session t, or nil.
 func (r *record) find(id string, t *session) *node {
-	i := slices.IndexFunc(r.line, func(n *node) bool { return n.id == id && n.session == t })
+	i := slices.IndexFunc(r.queue, func(n *node) bool { return n.id == id && n.session == t })
 	if i < 0 {
 		return nil
 	}
-	return r.line[i]
+	return r.queue[i]
 }
 
 func (s *Server) record(key string) *record {
@@ -77,7 +77,7 @@ func (s *Server) record(key string) *record {
 	return r
 }
 
-// open begins a session, unless its id is known: the request may be an old one.
+// open begins a session, unless its ID is known, in which case the request is an old one.
 func (s *Server) open(l *link, id uint64, ttl time.Duration) {
 	if s.known[id] {
 		return
@@ -88,8 +88,8 @@ func (s *Server) open(l *link, id uint64, ttl time.Duration) {
 	s.sessions = append(s.sessions, t)
 }
 
-// keep returns the session with this id, which lasts its full time from now on if alive
-// is set. Whoever asks by one that the server does not have is told so before the answer.
+// keep returns the session with this ID. If alive is set, the session lasts its full time from
+// now on. If the server does not have the session, the client is notified before the answer.
 func (s *Server) keep(l *link, id uint64, alive bool) (*session, error) {
 	i := slices.IndexFunc(s.sessions, func(t *session) bool { return t.id == id })
 	if i < 0 {
@@ -104,7 +104,7 @@ func (s *Server) keep(l *link, id uint64, alive bool) (*session, error) {
 	return t, nil
 }
 
-// touch has t last its full time from now on.
+// touch makes t last its full time from now on.
 func (s *Server) touch(t *session) {
 	t.expires = time.Now().Add(t.ttl)
 	switch s.kind {
@@ -112,12 +112,12 @@ func (s *Server) touch(t *session) {
 		if at := t.expires.Truncate(zooTick); at.Before(t.expires) {
 			t.expires = at.Add(zooTick)
 		}
-	case Consul: // as late as it likes
+	case Consul: // sessions end late, by a random time
 		t.expires = t.expires.Add(rand.N(min(t.ttl, latest)))
 	}
 }
 
-// end ends t and takes its nodes away.
+// end ends t and removes its nodes.
 func (s *Server) end(t *session) {
 	s.sessions = slices.DeleteFunc(s.sessions, func(one *session) bool { return one == t })
 	for _, n := range slices.Clone(t.nodes) {
@@ -125,11 +125,11 @@ func (s *Server) end(t *session) {
 	}
 }
 
-// remove takes n out of its line and notifies those whom it concerns.
+// remove removes n from its queue and notifies the clients that watch it.
 func (s *Server) remove(n *node) {
 	r := s.records[n.key]
-	i := slices.Index(r.line, n)
-	r.line = slices.Delete(r.line, i, i+1)
+	i := slices.Index(r.queue, n)
+	r.queue = slices.Delete(r.queue, i, i+1)
 	if n.session != nil {
 		n.session.nodes = slices.DeleteFunc(n.session.nodes, func(one *node) bool { return one == n })
 	}
@@ -141,11 +141,11 @@ func (s *Server) remove(n *node) {
 	}
 }
 
-// concerns reports whether c watched what stood at place i: its own node is the next,
-// or it has none.
+// concerns reports whether c watched the node that was at index i: c's own node is the next,
+// or c has none.
 func (r *record) concerns(c *Client, i int) bool {
 	own := func(n *node) bool { return n.session.client == c }
-	return i < len(r.line) && own(r.line[i]) || !slices.ContainsFunc(r.line, own)
+	return i < len(r.queue) && own(r.queue[i]) || !slices.ContainsFunc(r.queue, own)
 }
 
 // taken is the answer to an attempt.
@@ -165,30 +165,30 @@ func (s *Server) join(l *link, id uint64, a driver.Acquisition) (taken, error) {
 		return taken{}, errUndone
 	case r.find(a.ID, t) != nil:
 		return taken{}, nil
-	case len(r.line) > 0 && (!a.Queue || !s.kind.queues()):
+	case len(r.queue) > 0 && (!a.Queue || !s.kind.queues()):
 		return taken{}, &driver.HeldError{}
 	}
 	s.revision++
 	n := &node{key: a.Key, id: a.ID, session: t, ttl: a.TTL, first: s.revision << tokenBits, n: min(a.Tokens, 1<<tokenBits)}
-	r.line = append(r.line, n)
+	r.queue = append(r.queue, n)
 	t.nodes = append(t.nodes, n)
 	return taken{}, nil
 }
 
-// look says whether an acquisition that has joined is the first in line.
+// look grants the lock to an acquisition that has joined if it is the first in the queue.
 func (s *Server) look(l *link, id uint64, a driver.Acquisition) (taken, error) {
 	t, err := s.keep(l, id, false)
 	if err != nil {
 		return taken{}, err
 	}
 	r := s.record(a.Key)
-	if n := r.find(a.ID, t); n != nil && n == r.line[0] {
+	if n := r.find(a.ID, t); n != nil && n == r.queue[0] {
 		return taken{n.first, n.n}, nil
 	}
-	return taken{}, &driver.HeldError{} // or an operator has deleted its node
+	return taken{}, &driver.HeldError{} // also if an operator has deleted its node
 }
 
-// take is both in one request.
+// take is join and look in one request.
 func (s *Server) take(l *link, id uint64, a driver.Acquisition) (taken, error) {
 	if s.kind == Row {
 		return s.takeRow(a)
@@ -199,7 +199,7 @@ func (s *Server) take(l *link, id uint64, a driver.Acquisition) (taken, error) {
 	return s.look(l, id, a)
 }
 
-// takeRow takes a row if it is free, or has the same acquisition's last for longer.
+// takeRow takes a row if it is free. If the same acquisition has the row, takeRow extends its lease.
 func (s *Server) takeRow(a driver.Acquisition) (taken, error) {
 	now, r := s.clock(), s.record(a.Key)
 	if now.Before(s.undone[a.ID]) {
@@ -209,7 +209,7 @@ func (s *Server) takeRow(a driver.Acquisition) (taken, error) {
 	switch {
 	case n == nil:
 		n = &node{key: a.Key, id: a.ID, ttl: a.TTL, first: max(r.last+1, floor(now)), n: a.Tokens}
-		r.line, r.last = []*node{n}, n.first+n.n-1
+		r.queue, r.last = []*node{n}, n.first+n.n-1
 	case n.id != a.ID:
 		return taken{}, &driver.HeldError{RetryAfter: n.expires.Sub(now)}
 	}
@@ -217,21 +217,21 @@ func (s *Server) takeRow(a driver.Acquisition) (taken, error) {
 	return taken{n.first, n.n}, nil
 }
 
-// lasts has n last until then, if it does not already.
+// lasts extends n to until, if n ends earlier.
 func (n *node) lasts(until time.Time) {
 	if until.After(n.expires) {
 		n.expires = until
 	}
 }
 
-// grant names a lease to the server.
+// grant identifies a lease at the server.
 type grant struct {
 	key, id string
-	first   uint64 // fencing token, which tells two leases of one acquisition apart
+	first   uint64 // fencing token, which distinguishes two leases of one acquisition
 	session uint64
 }
 
-// renew has the lock of g last for ttl more, and so its session for its full time.
+// renew extends the lock of g to ttl from now, or its session to the session's full time.
 func (s *Server) renew(l *link, g grant, ttl time.Duration) error {
 	if s.kind == Row {
 		n := s.record(g.key).holder(s.clock())
@@ -251,20 +251,20 @@ func (s *Server) renew(l *link, g grant, ttl time.Duration) error {
 	return nil
 }
 
-// free ends the lock of g; last is the highest token that was used. With tomb an
-// attempt of the acquisition that is on its way takes nothing.
-func (s *Server) free(g grant, last uint64, tomb bool) error {
-	if tomb {
+// free ends the lock of g. last is the highest token that was used. If tombstone is set, an
+// attempt of the acquisition that is still on its way takes nothing.
+func (s *Server) free(g grant, last uint64, tombstone bool) error {
+	if tombstone {
 		s.leaveTombstone(g.id, []uint64{g.session})
 	}
 	r := s.record(g.key)
-	i := slices.IndexFunc(r.line, func(n *node) bool { return n.id == g.id && n.first == g.first })
+	i := slices.IndexFunc(r.queue, func(n *node) bool { return n.id == g.id && n.first == g.first })
 	if i < 0 {
 		return driver.ErrLost
 	}
-	n := r.line[i]
+	n := r.queue[i]
 	over := s.kind == Row && r.holder(s.clock()) == nil
-	if s.kind == Row { // of a grant that came too late no token was used; it is not given twice
+	if s.kind == Row { // a grant that came too late used no token; still its first token is not granted twice
 		r.last = max(last, n.first)
 	}
 	s.remove(n)
@@ -274,13 +274,13 @@ func (s *Server) free(g grant, last uint64, tomb bool) error {
 	return nil
 }
 
-// undo frees whatever the acquisition took. It may have used any of sessions.
+// undo frees the locks that the acquisition took. The acquisition may have used any of sessions.
 func (s *Server) undo(key, id string, sessions []uint64) {
 	s.leaveTombstone(id, sessions)
 	r := s.record(key)
-	for _, n := range slices.Clone(r.line) {
+	for _, n := range slices.Clone(r.queue) {
 		if n.id == id {
-			if s.kind == Row { // else tokens run ahead of the clock, and fall once the rows are forgotten
+			if s.kind == Row { // otherwise tokens would get ahead of the clock, and would fall when the rows are lost
 				r.last -= n.n
 			}
 			s.remove(n)
@@ -288,13 +288,13 @@ func (s *Server) undo(key, id string, sessions []uint64) {
 	}
 }
 
-// leaveTombstone has attempts of the acquisition take nothing any more. ZooKeeper needs no
-// tombstone: attempts before this request were executed, or come by a link that is shut
-// out.
+// leaveTombstone prevents later attempts of the acquisition from taking a lock. ZooKeeper needs no
+// tombstone: attempts before this request were executed, or arrive on a link that is no longer
+// accepted.
 func (s *Server) leaveTombstone(id string, sessions []uint64) {
 	switch s.kind {
 	case Row:
-		s.undone[id] = s.clock().Add(straggler)
+		s.undone[id] = s.clock().Add(tombstoneTTL)
 	case Etcd, Consul:
 		for _, t := range s.sessions {
 			if slices.Contains(sessions, t.id) {
@@ -304,7 +304,7 @@ func (s *Server) leaveTombstone(id string, sessions []uint64) {
 	}
 }
 
-// leave ends sessions that their client gives back.
+// leave ends sessions at the request of their client.
 func (s *Server) leave(sessions []uint64) {
 	for _, t := range slices.Clone(s.sessions) {
 		if slices.Contains(sessions, t.id) {

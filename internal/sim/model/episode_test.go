@@ -20,14 +20,14 @@ import (
 )
 
 var (
-	seeds = flag.Int("model.seeds", 10, "how many episodes of each engine")
+	seeds = flag.Int("model.seeds", 10, "number of episodes of each engine")
 	first = flag.Uint64("model.seed", 1, "the first seed")
 	only  = flag.String("model.kind", "", "the only engine")
 )
 
 var kinds = []Kind{Etcd, ZooKeeper, Consul, Row}
 
-// TestEpisodes has the Locker work on each engine under faults, and checks the history.
+// TestEpisodes uses the Locker on each engine under faults and checks the history.
 func TestEpisodes(t *testing.T) {
 	for _, kind := range kinds {
 		if *only != "" && string(kind) != *only {
@@ -49,7 +49,7 @@ func TestEpisodes(t *testing.T) {
 			}
 			t.Logf("%d sections, %d faults", sections, faults)
 			if *seeds >= 10 && sections < 50**seeds {
-				t.Errorf("%d sections: too few to judge by", sections)
+				t.Errorf("only %d sections: too few for a result", sections)
 			}
 		})
 	}
@@ -61,7 +61,7 @@ const (
 	sampleEvery = 25 * time.Millisecond
 )
 
-// episode is a few processes at one server, and faults that strike both.
+// episode is a few processes at one server, with faults of both.
 type episode struct {
 	server *Server
 	rng    *rand.Rand
@@ -123,7 +123,7 @@ func (e *episode) play() {
 	time.Sleep(2 * sampleEvery)
 	close(stop)
 	sampling.Wait()
-	time.Sleep(8 * time.Second) // in which what killed processes had ends
+	time.Sleep(8 * time.Second) // the locks and sessions of killed processes end in that time
 	if left := e.server.Remains(); left != "" {
 		e.note(left)
 	}
@@ -151,7 +151,7 @@ func (e *episode) spawn(i int) {
 	p.path = vnet.NewPath(300*time.Microsecond, e.seed, p.number)
 	var err error
 	p.Process, err = client.Start(client.Config{
-		Proc: p.number, Keys: e.keys, Seed: e.seed, Workers: 3, TTL: e.ttl, HandOff: handOff, Calm: e.seed%8 == 0,
+		Proc: p.number, Keys: e.keys, Seed: e.seed, Workers: 3, TTL: e.ttl, HandOff: handOff, NoFaults: e.seed%8 == 0,
 	}, client.World{
 		Backend:  e.server.Connect(p.path, timeout),
 		Register: func() (client.Register, error) { return p, nil },
@@ -195,7 +195,7 @@ func (p *process) Write(a history.Attempt) (bool, error) {
 	return a.Accepted, nil
 }
 
-// heal ends the faults of p's network, unless it is dead for good.
+// heal ends the faults of p's network, unless p is dead.
 func (p *process) heal() {
 	p.episode.mu.Lock()
 	dead := p.killed
@@ -223,9 +223,9 @@ func (e *episode) sample(stop chan struct{}) {
 	}
 }
 
-// believed says which client believes in its session for longer than the server does, or
-// "". Of a session that the server does not have any more a client may not know yet, if
-// all was lost.
+// believed describes a client that believes that its session lasts longer than it does at the server, or
+// returns "". It skips sessions that the server does not have any more: if all data was lost, a client
+// may not know that yet.
 func (s *Server) believed() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -235,7 +235,7 @@ func (s *Server) believed() string {
 		for _, t := range c.tickets {
 			for _, one := range s.sessions {
 				if one.id == t.id && t.proved.Left() > time.Until(one.expires) {
-					return fmt.Sprintf("a client believes in its session for %v more, the server for %v", t.proved.Left(), time.Until(one.expires))
+					return fmt.Sprintf("a client believes that its session lasts for %v more, but at the server it lasts for %v", t.proved.Left(), time.Until(one.expires))
 				}
 			}
 		}
@@ -258,7 +258,7 @@ func (e *episode) drain() {
 	draining.Wait()
 }
 
-// judge has the history checked.
+// judge checks the history.
 func (e *episode) judge(t *testing.T) {
 	t.Helper()
 	h := &history.History{Records: e.records, Faults: e.faults, Attempts: e.attempts, Samples: e.samples, Keys: e.keys, Told: 1e6}
@@ -285,7 +285,7 @@ func (e *episode) judge(t *testing.T) {
 	}
 }
 
-// goroutines returns the stacks of those that nobody has ended.
+// goroutines returns the stacks of goroutines that have not ended.
 func goroutines() string {
 	buf := make([]byte, 1<<20)
 	var left []string

@@ -9,7 +9,7 @@ import (
 	"github.com/lockgen/lockgen/internal/sim/vnet"
 )
 
-// fault is one that is to come.
+// fault is one planned fault.
 type fault struct {
 	kind    string
 	class   history.Class
@@ -21,7 +21,7 @@ type fault struct {
 	strike  func(e *episode, f fault, p *process)
 }
 
-// faults are what may strike. Those of a class that Row alone knows do nothing elsewhere.
+// faults lists the possible faults. Those of a class that only Row has do nothing on other engines.
 var faults = []fault{
 	{kind: "delay", strike: func(_ *episode, f fault, p *process) {
 		d := f.length / 2
@@ -38,7 +38,7 @@ var faults = []fault{
 		}
 		p.heal()
 	}},
-	{kind: "late", strike: func(_ *episode, f fault, p *process) { // a few requests, and others overtake them
+	{kind: "late", strike: func(_ *episode, f fault, p *process) { // delays a few requests, so that others overtake them
 		p.path.Delay(vnet.Requests, f.length)
 		time.Sleep(time.Duration(f.n) * time.Millisecond)
 		p.path.Delay(vnet.Requests, 0)
@@ -95,11 +95,11 @@ var faults = []fault{
 	}},
 }
 
-// direction is one of the two, or both.
+// direction returns one of the directions or both.
 func (f fault) direction() vnet.Direction { return vnet.Direction(1 + f.n%3) }
 
-// planned draws the faults of the episode: none in one of eight, in which what goes
-// wrong has no excuse.
+// planned draws the faults of the episode. One of eight episodes has none, so that any failure
+// in it is a violation.
 func (e *episode) planned() (some []fault) {
 	if e.seed%8 == 0 {
 		return nil
@@ -107,7 +107,7 @@ func (e *episode) planned() (some []fault) {
 	for range 2 + e.rng.IntN(6) {
 		some = append(some, e.draw())
 	}
-	// Rows that are forgotten while the clock has gone back: their tokens begin anew, by
+	// If rows are lost while the clock is behind, their tokens start again from lower ones, by
 	// design (G3).
 	if slices.ContainsFunc(some, func(f fault) bool { return f.class == history.ClockBack }) {
 		some = slices.DeleteFunc(some, func(f fault) bool { return f.kind == "empty" && e.server.kind == Row })
@@ -115,7 +115,7 @@ func (e *episode) planned() (some []fault) {
 	return some
 }
 
-// draw makes up a fault.
+// draw draws one fault.
 func (e *episode) draw() fault {
 	f := faults[e.rng.IntN(len(faults))]
 	if f.class == "" {
@@ -127,7 +127,7 @@ func (e *episode) draw() fault {
 	return f
 }
 
-// strike lets f happen, and notes when it did.
+// strike makes f happen and records the time.
 func (e *episode) strike(f fault) {
 	e.mu.Lock()
 	p, at := e.now[f.process], len(e.faults)

@@ -14,20 +14,20 @@ type lease struct {
 	client     *Client
 	of         grant
 	n          uint64  // fencing tokens
-	unanswered bool    // an attempt of its acquisition may yet arrive
+	unanswered bool    // an attempt of its acquisition may still arrive
 	ticket     *ticket // nil in Row
 
-	// Under the client's mutex.
-	until driver.Instant // by its own ttl
-	over  bool           // it never comes back
+	// Guarded by the client's mutex:
+	until driver.Instant // the end by its own ttl
+	over  bool           // it has ended for good
 	look  func()
 	timer *time.Timer // nil in Row
 }
 
-// sessionLease is a lease that lives on a session.
+// sessionLease is a lease that depends on a session.
 type sessionLease struct{ *lease }
 
-// plain returns l without what only some engines have.
+// plain returns the lease without the methods that only some engines have.
 func plain(l driver.Lease) *lease {
 	if s, ok := l.(*sessionLease); ok {
 		return s.lease
@@ -35,7 +35,7 @@ func plain(l driver.Lease) *lease {
 	return l.(*lease)
 }
 
-// newLease returns what the server has granted to a, on a request that was sent then.
+// newLease returns the lease that the server has granted to a by a request that was sent at sent.
 func (c *Client) newLease(a *driver.Acquisition, t *ticket, got taken, sent driver.Instant) *lease {
 	l := &lease{client: c, of: grant{key: a.Key, id: a.ID, first: got.first}, n: got.n, unanswered: a.MayHaveRun, ticket: t, until: sent.Add(a.TTL)}
 	if t == nil {
@@ -44,7 +44,7 @@ func (c *Client) newLease(a *driver.Acquisition, t *ticket, got taken, sent driv
 	l.of.session = t.id
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !slices.Contains(c.tickets, t) { // it has ended since
+	if !slices.Contains(c.tickets, t) { // the session has ended meanwhile
 		l.lost()
 		return l
 	}
@@ -66,7 +66,7 @@ func (l *lease) Deadline() driver.Instant {
 // Tokens implements [driver.Lease].
 func (l *lease) Tokens() (first, n uint64) { return l.of.first, l.n }
 
-// grant returns how the server knows l, and whether it may yet have it.
+// grant returns the identity of l at the server, and whether the server may still have it.
 func (l *lease) grant() (of grant, held bool) {
 	l.client.mu.Lock()
 	defer l.client.mu.Unlock()
@@ -78,7 +78,7 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 	return l.client.RenewAll(ctx, []driver.Lease{l}, []time.Duration{ttl})[0]
 }
 
-// renewed takes the server's answer to a renewal that was sent then.
+// renewed handles the server's answer to a renewal that was sent at sent.
 func (l *lease) renewed(sent driver.Instant, ttl time.Duration, answer error) error {
 	c := l.client
 	c.mu.Lock()
@@ -111,7 +111,7 @@ func (l *lease) Release(ctx context.Context, last uint64) error {
 	return err
 }
 
-// leave takes l off its session's leases. The client's mutex is held.
+// leave removes l from its session's leases. The client's mutex must be held.
 func (l *lease) leave() {
 	l.over = true
 	if l.ticket == nil || l.timer == nil {
@@ -121,7 +121,7 @@ func (l *lease) leave() {
 	l.ticket.leases = slices.DeleteFunc(l.ticket.leases, func(one *lease) bool { return one == l })
 }
 
-// lost ends l now, if it has not ended. The client's mutex is held.
+// lost ends l now, if it has not ended. The client's mutex must be held.
 func (l *lease) lost() {
 	l.over = true
 	if l.until.Left() > 0 {
@@ -136,7 +136,7 @@ func (l *sessionLease) NotifyLoss(look func()) {
 	l.look = look
 }
 
-// tell has the Locker look at l.
+// tell makes the Locker check l.
 func (l *lease) tell() {
 	l.client.mu.Lock()
 	look := l.look
@@ -146,7 +146,7 @@ func (l *lease) tell() {
 	}
 }
 
-// runOut frees a lock whose lease was not renewed: its session lives on, for others.
+// runOut frees a lock whose lease was not renewed, since its session may live on for other leases.
 func (l *lease) runOut() {
 	c := l.client
 	c.mu.Lock()
@@ -168,7 +168,7 @@ func (l *lease) runOut() {
 			if err == nil || errors.Is(err, driver.ErrLost) || c.ctx.Err() != nil {
 				return
 			}
-			time.Sleep(undoAgain)
+			time.Sleep(freeAgain)
 		}
 	})
 }

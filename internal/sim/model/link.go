@@ -12,31 +12,31 @@ import (
 	"github.com/lockgen/lockgen/internal/sim/vnet"
 )
 
-// What a client knows when a request has failed at its side.
+// Errors of a request that are found by the client.
 var (
-	errUnsent = errors.New("the request was not sent") // so it has no effect
-	errSilent = errors.New("no answer")                // it may have had its effect, or may yet have it
+	errUnsent = errors.New("the request was not sent") // it has no effect
+	errSilent = errors.New("no answer")                // it may have had an effect, or may still have one
 )
 
-// link is one connection of a client, with both of its ends.
+// link is one connection of a client, with both ends.
 type link struct {
 	client *Client
 	number uint64 // counts the connections of the client
 	slot   int
 
 	ready chan struct{} // closed when it is connected, or can't be
-	err   error         // of connecting; read it then, and what follows
+	err   error         // of connecting; this and the fields below are valid after ready
 	flow  *vnet.Flow
 	near  *vnet.End
 	far   *vnet.End
 
-	over   chan struct{} // closed when the client has given it up
+	over   chan struct{} // closed when the client has given up the connection
 	giving sync.Once
 
-	watches map[string]bool // keys whose changes are notified; under the server's mutex
+	watches map[string]bool // keys whose changes are notified; guarded by the server's mutex
 }
 
-// push has the server tell the client something. Answers come behind it.
+// push sends a message from the server to the client. Later answers arrive after it.
 func (l *link) push(tell func()) { l.flow.Send(vnet.Replies, tell) }
 
 // request sends run to the server, which executes it unless it is lost.
@@ -44,7 +44,7 @@ func (l *link) request(run func()) {
 	l.flow.Send(vnet.Requests, func() { l.client.server.handle(l, run) })
 }
 
-// isUp reports whether l is there, and was connected.
+// isUp reports whether l is not nil and was connected.
 func (l *link) isUp() bool {
 	if l == nil {
 		return false
@@ -57,18 +57,18 @@ func (l *link) isUp() bool {
 	}
 }
 
-// giveUp ends l at its client's side. What was sent on it may arrive all the same.
+// giveUp ends l at the client's side. Requests that were sent on it may still arrive.
 func (l *link) giveUp() {
 	l.giving.Do(func() {
-		l.client.forget(l) // first, so that who hears of it makes another
+		l.client.forget(l) // before l.over is closed, so that a caller that is woken makes a new link
 		close(l.over)
 		_ = l.near.Close()
 	})
 }
 
-// slots is how many connections a client has. Requests on one are executed in their
-// order, those on two are not. A session of ZooKeeper has one; a client of the others
-// may have a pool. Notifications come by the first.
+// slots returns the number of connections of a client. Requests on one connection are executed
+// in order, requests on different ones in any order. A session of ZooKeeper has one connection; a
+// client of the other engines may have a pool. Notifications come on the first.
 func (k Kind) slots() int {
 	if k == ZooKeeper {
 		return 1
@@ -76,7 +76,7 @@ func (k Kind) slots() int {
 	return 2
 }
 
-// anySlot returns which slot is next.
+// anySlot returns the next slot in turn.
 func (c *Client) anySlot() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,7 +84,7 @@ func (c *Client) anySlot() int {
 	return c.turn % len(c.slots)
 }
 
-// connected returns the link of a slot, which it makes if there is none.
+// connected returns the link of a slot. It makes one if there is none.
 func (c *Client) connected(ctx context.Context, slot int) (*link, error) {
 	c.mu.Lock()
 	l := c.slots[slot]
@@ -134,7 +134,7 @@ func (l *link) live() {
 	l.giveUp()
 }
 
-// forget takes l out of its slot.
+// forget removes l from its slot.
 func (c *Client) forget(l *link) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -143,8 +143,8 @@ func (c *Client) forget(l *link) {
 	}
 }
 
-// attach sends the first request of l: what the client waits for, and its sessions. What
-// happened to the keys since the connection before was not notified.
+// attach sends the first request of l, with the client's subscriptions and sessions. The client
+// missed the notifications since the previous connection, so each key gets a notice.
 func (c *Client) attach(l *link) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -162,7 +162,7 @@ func (c *Client) attach(l *link) {
 	}
 	l.request(func() {
 		for _, id := range sessions {
-			_, _ = c.server.keep(l, id, false) // which tells of one that has ended
+			_, _ = c.server.keep(l, id, false) // notifies the client if the session has ended
 		}
 		for _, key := range keys {
 			l.watches[key] = true
@@ -171,15 +171,15 @@ func (c *Client) attach(l *link) {
 	})
 }
 
-// answer is what the server said.
+// answer is an answer of the server.
 type answer[T any] struct {
 	value T
 	err   error
 }
 
-// ask has run executed at the server and returns its answer. If there is none within
-// patience, the connection is given up. Errors of its own are errUnsent and errSilent.
-func ask[T any](ctx context.Context, c *Client, slot int, patience time.Duration, run func(*link) (T, error)) (T, error) {
+// ask executes run at the server and returns its answer. If there is no answer within
+// timeout, it gives up the connection. Its own errors are errUnsent and errSilent.
+func ask[T any](ctx context.Context, c *Client, slot int, timeout time.Duration, run func(*link) (T, error)) (T, error) {
 	var none T
 	l, err := c.connected(ctx, slot)
 	if err != nil {
@@ -190,7 +190,7 @@ func ask[T any](ctx context.Context, c *Client, slot int, patience time.Duration
 		value, err := run(l)
 		l.push(func() { answers <- answer[T]{value, err} })
 	})
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case a := <-answers:
@@ -199,7 +199,7 @@ func ask[T any](ctx context.Context, c *Client, slot int, patience time.Duration
 		return none, fmt.Errorf("%w: %w", errSilent, ctx.Err())
 	case <-timer.C:
 		l.giveUp()
-		return none, fmt.Errorf("%w within %v", errSilent, patience)
+		return none, fmt.Errorf("%w within %v", errSilent, timeout)
 	case <-l.over:
 		return none, fmt.Errorf("%w: the connection was cut", errSilent)
 	}

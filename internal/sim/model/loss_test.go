@@ -10,10 +10,10 @@ import (
 	"github.com/lockgen/lockgen/internal/sim/vnet"
 )
 
-// G6: what an attempt without an answer took is freed by its undo.
+// G6: an undo frees a lock that an attempt without an answer has taken.
 func TestLostReply(t *testing.T) {
 	each(t, func(w *world) {
-		w.freed(w.taken(w.a, wish("A:1"))) // it is connected, and has a session
+		w.freed(w.taken(w.a, wish("A:1"))) // so that the client is connected and has a session
 		w.server.Mute(1)
 		ctx, cancel := context.WithTimeout(w.Context(), trip)
 		defer cancel()
@@ -21,12 +21,12 @@ func TestLostReply(t *testing.T) {
 		_, err := w.a.Acquire(ctx, a)
 		w.fails(err, lock.ErrIndeterminate)
 		if !a.MayHaveRun {
-			w.Error("nobody knows that an attempt has no answer")
+			w.Error("the error does not say that an attempt has no answer")
 		}
 		w.holds("A:2")
-		for tries := 1; w.a.Undo(w.Context(), a) != nil; tries++ { // the silent connections are given up first
+		for tries := 1; w.a.Undo(w.Context(), a) != nil; tries++ { // the first tries give up the silent connections
 			if tries == 5 {
-				w.Fatal("it can't be undone")
+				w.Fatal("the acquisition can't be undone")
 			}
 		}
 		w.holds()
@@ -34,24 +34,24 @@ func TestLostReply(t *testing.T) {
 	})
 }
 
-// An undo that failed is gone on with while its session lives on for another.
+// TestUndoIsOwed checks that a failed undo is repeated while its session lives on for another lease.
 func TestUndoIsOwed(t *testing.T) {
 	each(t, func(w *world) {
 		a := wish("A:1")
 		a.TTL = time.Minute
-		w.taken(w.a, a) // which the Locker does not hear of
+		w.taken(w.a, a) // the Locker does not learn of this
 		w.path.Refuse()
 		w.path.Reset()
 		if w.a.Undo(w.Context(), a) == nil {
-			w.Fatal("it was undone without a connection")
+			w.Fatal("the undo succeeded without a connection")
 		}
 		w.path.Heal()
-		time.Sleep(3 * owedAgain)
+		time.Sleep(3 * undoAgain)
 		w.holds()
 	}, Etcd, ZooKeeper, Consul)
 }
 
-// An attempt that finds no answer is sent again, and yields one lease.
+// TestResend checks that an attempt without an answer is sent again, and that there is only one lease.
 func TestResend(t *testing.T) {
 	each(t, func(w *world) {
 		w.freed(w.taken(w.a, wish("A:1")))
@@ -60,14 +60,14 @@ func TestResend(t *testing.T) {
 		a := wish("A:2")
 		l := w.taken(w.a, a)
 		if !a.MayHaveRun {
-			w.Error("nobody knows that an attempt has no answer")
+			w.Error("the error does not say that an attempt has no answer")
 		}
 		w.freed(l)
 		w.holds()
 	})
 }
 
-// G6: a request that arrives after its undo takes nothing.
+// G6: an attempt that arrives after its undo takes nothing.
 func TestLateRequest(t *testing.T) {
 	each(t, func(w *world) {
 		w.freed(w.taken(w.a, wish("A:1")))
@@ -81,7 +81,7 @@ func TestLateRequest(t *testing.T) {
 		w.fails(err, lock.ErrIndeterminate)
 		w.path.Delay(vnet.Requests, 0)
 		w.holds()
-		if w.server.kind == ZooKeeper { // whose connection has all in order; a new one shuts the old one out
+		if w.server.kind == ZooKeeper { // its connection keeps the order, and the server ignores an old connection after a new one
 			w.a.slots[0].giveUp()
 		}
 		w.ok(w.a.Undo(w.Context(), a))
@@ -94,7 +94,7 @@ func TestLateRequest(t *testing.T) {
 	})
 }
 
-// G6: nor does one that was sent again, and whose lease has been released.
+// G6: a repeated attempt that arrives after the release of its lease takes nothing.
 func TestLateDuplicate(t *testing.T) {
 	each(t, func(w *world) {
 		w.freed(w.taken(w.a, wish("A:1")))
@@ -111,8 +111,8 @@ func TestLateDuplicate(t *testing.T) {
 	})
 }
 
-// All leases of a session are over when the server ends it, and the holders hear of it
-// at once.
+// TestSessionLoss checks that all leases of a session are over when the server ends it, and that the holders
+// are notified at once.
 func TestSessionLoss(t *testing.T) {
 	each(t, func(w *world) {
 		l := w.taken(w.a, wish("A:1"))
@@ -120,7 +120,7 @@ func TestSessionLoss(t *testing.T) {
 		w.server.Free("k")
 		time.Sleep(trip)
 		if told.Load() != 1 {
-			w.Fatalf("told %d times that the lock was deleted", told.Load())
+			w.Fatalf("%d notifications that the lock was deleted", told.Load())
 		}
 		l = w.taken(w.a, wish("A:2"))
 		other := wish("A:3")
@@ -131,14 +131,14 @@ func TestSessionLoss(t *testing.T) {
 		w.server.Start(true)
 		time.Sleep(ttl/proofs + 4*trip)
 		if told.Load() != 1 || also.Load() != 1 {
-			w.Errorf("told %d and %d times that the session has ended", told.Load(), also.Load())
+			w.Errorf("%d and %d notifications that the session has ended", told.Load(), also.Load())
 		}
 		w.fails(l.Renew(w.Context(), ttl), lock.ErrLost)
 		w.freed(w.taken(w.a, wish("A:4"))) // on a new session
 	}, Etcd, ZooKeeper, Consul)
 }
 
-// A process that is cut off believes in its lease for less time than the server.
+// TestCutOff checks that for a process that is cut off the lease ends earlier than at the server.
 func TestCutOff(t *testing.T) {
 	each(t, func(w *world) {
 		l := w.taken(w.a, wish("A:1"))
@@ -154,7 +154,7 @@ func TestCutOff(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		if end.Left() > 0 {
-			w.Errorf("another has the lock %v before the end of the lease", end.Left())
+			w.Errorf("another process has the lock %v before the end of the lease", end.Left())
 		}
 		if most := 2*length(ttl) + trip; time.Since(begin) > most {
 			w.Errorf("the lock was free after %v", time.Since(begin))
@@ -195,7 +195,7 @@ func TestTokens(t *testing.T) {
 	})
 }
 
-// A restart gives each session its full time again; a row's expiry stands.
+// TestRestart checks that a restart gives each session its full time again, but does not change the expiry of a row.
 func TestRestart(t *testing.T) {
 	each(t, func(w *world) {
 		w.taken(w.a, wish("A:1"))
@@ -226,7 +226,7 @@ func TestPause(t *testing.T) {
 		if err == nil || time.Since(begin) > trip {
 			w.Errorf("got %v after %v", err, time.Since(begin))
 		}
-		time.Sleep(4 * ttl) // its clock goes on
+		time.Sleep(4 * ttl) // its clock continues
 		w.server.Resume()
 		time.Sleep(trip)
 		w.ok(w.b.Undo(w.Context(), b))
@@ -234,8 +234,8 @@ func TestPause(t *testing.T) {
 	})
 }
 
-// Of an acquisition that is undone no token was used: those that it reserved ahead of the
-// clock are given back.
+// TestUndoneRowGivesTokensBack checks that the undo of an acquisition, which has used no token, returns the tokens that it
+// had reserved ahead of the clock.
 func TestUndoneRowGivesTokensBack(t *testing.T) {
 	each(t, func(w *world) {
 		a := wish("one")

@@ -20,13 +20,13 @@ import (
 var _ client.Backend = (*Client)(nil)
 
 const (
-	latency = time.Millisecond // twice as much now and then, and more
+	latency = time.Millisecond // sometimes twice as much, or more
 	trip    = 12 * time.Millisecond
 	timeout = 200 * time.Millisecond
 	ttl     = 400 * time.Millisecond
 )
 
-// world is a server and two processes at it.
+// world is a server with two processes.
 type world struct {
 	*testing.T
 	server *Server
@@ -34,7 +34,7 @@ type world struct {
 	path   *vnet.Path // of a
 }
 
-// each runs test for each of some engines, or for all if none is named.
+// each runs test for each of the given engines, or for all if none is given.
 func each(t *testing.T, test func(w *world), some ...Kind) {
 	t.Helper()
 	for _, kind := range kinds {
@@ -53,7 +53,7 @@ func each(t *testing.T, test func(w *world), some ...Kind) {
 	}
 }
 
-// close ends all, and looks for what is left.
+// close ends the world and checks that nothing is left.
 func (w *world) close() {
 	w.server.Resume()
 	w.path.Heal()
@@ -100,7 +100,7 @@ func (w *world) held(c *Client, a *driver.Acquisition) {
 	_, err := c.Acquire(context.Background(), a)
 	var held *driver.HeldError
 	if !errors.As(err, &held) {
-		w.Fatalf("got %v, not that it is held", err)
+		w.Fatalf("got %v, want a HeldError", err)
 	}
 }
 
@@ -110,7 +110,7 @@ func (w *world) freed(l driver.Lease) {
 	w.ok(l.Release(context.Background(), first))
 }
 
-// holds are the ids of those who hold a lock.
+// holds checks the IDs of the holders of locks.
 func (w *world) holds(want ...string) {
 	w.Helper()
 	var ids []string
@@ -123,7 +123,7 @@ func (w *world) holds(want ...string) {
 		}
 	}
 	if !slices.Equal(ids, want) {
-		w.Fatalf("%v hold locks, not %v", ids, want)
+		w.Fatalf("%v hold locks, want %v", ids, want)
 	}
 }
 
@@ -174,7 +174,7 @@ func TestReleaseWakesWaiter(t *testing.T) {
 		defer s.Close()
 		time.Sleep(trip)
 		select {
-		case <-s.C(): // it was made together with the connection, after a gap
+		case <-s.C(): // the connection was new, so notices may have been missed
 		default:
 		}
 		select {
@@ -187,12 +187,12 @@ func TestReleaseWakesWaiter(t *testing.T) {
 		case <-s.C():
 			w.freed(w.taken(w.b, b))
 		case <-time.After(trip):
-			w.Error("nobody was notified")
+			w.Error("no waiter was notified")
 		}
 	})
 }
 
-// A line is served in its order, whoever asks first.
+// TestLine checks that a queue is served in its order, whichever waiter asks first.
 func TestLine(t *testing.T) {
 	each(t, func(w *world) {
 		l := w.taken(w.a, wish("A:1"))
@@ -206,10 +206,10 @@ func TestLine(t *testing.T) {
 	}, Etcd, ZooKeeper)
 }
 
-// A lease ends with its ttl although its session lives on.
+// TestExpiry checks that a lease ends with its ttl although its session lives on.
 func TestExpiry(t *testing.T) {
 	each(t, func(w *world) {
-		w.freed(w.taken(w.b, wish("B:0"))) // it is connected, and has a session
+		w.freed(w.taken(w.b, wish("B:0"))) // so that the client is connected and has a session
 		l := w.taken(w.a, wish("A:1"))
 		told := look(l)
 		time.Sleep(ttl - 2*trip)
@@ -219,13 +219,13 @@ func TestExpiry(t *testing.T) {
 		w.fails(l.Renew(w.Context(), ttl), lock.ErrLost)
 		w.fails(l.Release(w.Context(), 0), lock.ErrLost)
 		if told != nil && told.Load() == 0 {
-			w.Error("the holder was not told")
+			w.Error("the holder was not notified")
 		}
 		w.holds("B:2")
 	})
 }
 
-// look counts how often l has its holder look, or is nil if l never does.
+// look returns a count of the notifications of l's loss, or nil if l has none.
 func look(l driver.Lease) *atomic.Int32 {
 	n, ok := l.(driver.LossNotifier)
 	if !ok {
@@ -253,7 +253,7 @@ func TestRenew(t *testing.T) {
 			w.ok(errs[0])
 			w.fails(errs[1], lock.ErrLost)
 			if left := l.Deadline().Left(); left < ttl-trip || left > ttl-latency {
-				w.Fatalf("renewed, the lease lasts for %v more", left)
+				w.Fatalf("after the renewal the lease lasts for %v more", left)
 			}
 		}
 		w.holds("A:1")

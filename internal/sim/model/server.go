@@ -28,29 +28,29 @@ const (
 	Row       Kind = "row"
 )
 
-// queues reports whether who waits has a place in line.
+// queues reports whether a waiter has a place in the engine's queue.
 func (k Kind) queues() bool { return k == Etcd || k == ZooKeeper }
 
 // Server is one server of an engine. Its methods may be called at any time.
 type Server struct {
 	kind  Kind
-	lossy int            // of how many notifications one is lost; 0 if none is
+	lossy int            // one of so many notifications is lost; 0 means none
 	conns sync.WaitGroup // goroutines, one for each connection
 
 	mu       sync.Mutex    // held only for moments, guards the rest
-	ahead    time.Duration // of the database's clock
+	ahead    time.Duration // the error of the database's clock
 	paused   bool
 	down     bool
 	closed   bool
 	waiting  []func() // requests that arrived during a pause
 	revision uint64
 	sessions []*session
-	known    map[uint64]bool // ids of all sessions that ever were
+	known    map[uint64]bool // IDs of all sessions so far
 	records  map[string]*record
-	values   map[string]string    // on which clients agree
-	undone   map[string]time.Time // tombstones of Row, until when by the database's clock
+	values   map[string]string    // values of [driver.Agreement]
+	undone   map[string]time.Time // ends of the tombstones of Row, by the database's clock
 	links    []*link
-	newest   map[*Client]uint64 // of ZooKeeper: the number of its newest link
+	newest   map[*Client]uint64 // for ZooKeeper: the number of the client's newest link
 	clients  []*Client
 	timer    *time.Timer // for the next end of a session
 }
@@ -67,10 +67,10 @@ func NewServer(kind Kind) *Server {
 	return s
 }
 
-// clock is the time by which rows expire.
+// clock returns the database's time, by which rows expire.
 func (s *Server) clock() time.Time { return time.Now().Add(s.ahead) }
 
-// accept lets in a connection that arrives, unless the server is down.
+// accept accepts a connection that arrives, unless the server is down.
 func (s *Server) accept(l *link) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,14 +87,14 @@ func (s *Server) accept(l *link) bool {
 	return true
 }
 
-// drop forgets a connection that has ended, and its watches.
+// drop removes a connection that has ended, with its watches.
 func (s *Server) drop(l *link) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.links = slices.DeleteFunc(s.links, func(one *link) bool { return one == l })
 }
 
-// handle executes a request that has arrived by l, or has it wait for the end of a pause.
+// handle executes a request that has arrived on l, or lets it wait for the end of a pause.
 func (s *Server) handle(l *link, run func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,8 +107,8 @@ func (s *Server) handle(l *link, run func()) {
 	s.arm()
 }
 
-// execute runs a request unless its connection is over: it was cut, the server has
-// started since, or its ZooKeeper session has moved to a newer one.
+// execute runs a request unless its connection is over: it was cut, the server was
+// restarted since, or its ZooKeeper session has moved to a newer connection.
 func (s *Server) execute(l *link, run func()) {
 	moved := s.kind == ZooKeeper && l.number < s.newest[l.client]
 	if !moved && slices.Contains(s.links, l) {
@@ -116,7 +116,7 @@ func (s *Server) execute(l *link, run func()) {
 	}
 }
 
-// tick ends what is over.
+// tick ends the sessions that are over.
 func (s *Server) tick() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,7 +138,7 @@ func (s *Server) settle() {
 	}
 }
 
-// arm sets the timer to the end of the session that ends first.
+// arm sets the timer for the session that ends first.
 func (s *Server) arm() {
 	s.timer.Stop()
 	if s.paused || s.down || s.closed || len(s.sessions) == 0 {
@@ -149,14 +149,14 @@ func (s *Server) arm() {
 }
 
 // Pause stops the server as SIGSTOP does: it executes nothing, requests wait, and its
-// clock goes on.
+// clock continues.
 func (s *Server) Pause() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.paused = true
 }
 
-// Resume ends Pause. What was over by then ends before the requests that waited.
+// Resume ends Pause. Sessions that are over end before the waiting requests are executed.
 func (s *Server) Resume() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,7 +172,7 @@ func (s *Server) Resume() {
 // Stop kills the server: all connections are cut, and requests are lost until Start.
 func (s *Server) Stop() { s.cut(func() { s.down = true }) }
 
-// cut cuts all connections, and has change happen with it.
+// cut cuts all connections and calls change at that moment.
 func (s *Server) cut(change func()) {
 	s.mu.Lock()
 	change()
@@ -188,7 +188,7 @@ func (s *Server) cut(change func()) {
 }
 
 // Start starts the server again, with its data or empty. It gives every session its
-// full time anew, as a leader does.
+// full time again, as a new leader does.
 func (s *Server) Start(empty bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -205,15 +205,15 @@ func (s *Server) Start(empty bool) {
 	s.arm()
 }
 
-// Jump sets the database's clock forward by d, or back. The clocks of the other engines
-// are monotonic: nobody sets them.
+// Jump sets the database's clock forward by d, or back if d is negative. The clocks of the other
+// engines are monotonic and are not set.
 func (s *Server) Jump(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ahead += d
 }
 
-// Mute loses all replies on the present connections of the path with this number. They
+// Mute drops all replies on the current connections of the path with this number. The connections
 // stay open, and requests on them are executed.
 func (s *Server) Mute(number int) {
 	s.mu.Lock()
@@ -225,23 +225,23 @@ func (s *Server) Mute(number int) {
 	}
 }
 
-// Free deletes what holds the lock on key, as an operator does, also during a pause.
+// Free deletes the holder of the lock on key, as an operator does, even during a pause.
 func (s *Server) Free(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.records[key]
-	if r == nil || len(r.line) == 0 {
+	if r == nil || len(r.queue) == 0 {
 		return
 	}
-	n := r.line[0]
+	n := r.queue[0]
 	s.remove(n)
 	if n.session != nil {
 		n.session.link.push(func() { n.session.client.lose(0, n.id) })
 	}
 }
 
-// Snapshot returns each lock that is held: a hash that has the acquisition's id as its
-// field. Its PTTL is how long the engine keeps it by itself, in ms, but no longer than
+// Snapshot returns each lock that is held, as a hash with the acquisition's ID as its
+// field. Its PTTL is how long the engine keeps the lock without a renewal, in ms, but at most
 // the acquisition's ttl.
 func (s *Server) Snapshot() (keys []history.KeyState) {
 	s.mu.Lock()
@@ -258,7 +258,7 @@ func (s *Server) Snapshot() (keys []history.KeyState) {
 	return keys
 }
 
-// left is how long the engine keeps n by itself.
+// left returns how long the engine keeps n without a renewal.
 func (s *Server) left(n *node) time.Duration {
 	if n.session == nil {
 		return n.expires.Sub(s.clock())
@@ -266,17 +266,17 @@ func (s *Server) left(n *node) time.Duration {
 	return time.Until(n.session.expires)
 }
 
-// Remains says what is left although all clients have closed and their leases are
-// over, or "". A subscription that nobody closed counts.
+// Remains describes what is left after all clients have closed and their leases are
+// over, or returns "". A subscription that was not closed counts.
 func (s *Server) Remains() string {
 	s.mu.Lock()
 	s.settle()
 	var left []string
 	for _, key := range slices.Sorted(maps.Keys(s.records)) {
 		r := s.records[key]
-		for _, n := range r.line {
+		for _, n := range r.queue {
 			if n.session != nil || n == r.holder(s.clock()) {
-				left = append(left, fmt.Sprintf("%s stands at the lock %s, for %v more", n.id, key, s.left(n)))
+				left = append(left, fmt.Sprintf("%s is left at the lock %s, for %v more", n.id, key, s.left(n)))
 			}
 		}
 	}
@@ -294,8 +294,8 @@ func (s *Server) Close() {
 	s.conns.Wait()
 }
 
-// Connect returns what one process has of the server, over p. An attempt waits for its
-// answer for timeout; 0 is 1 s.
+// Connect returns the client of one process, which reaches the server over p. A request waits for
+// its answer for timeout; 0 means 1 s.
 func (s *Server) Connect(p *vnet.Path, timeout time.Duration) *Client {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -304,5 +304,5 @@ func (s *Server) Connect(p *vnet.Path, timeout time.Duration) *Client {
 	return c
 }
 
-// floor is the lowest first token at a time of the database.
+// floor returns the lowest first token at now, the database's time.
 func floor(now time.Time) uint64 { return uint64(now.UnixMicro()) * driver.TokensPerMicrosecond }

@@ -11,33 +11,33 @@ import (
 )
 
 const (
-	// grain is the unit of sessions: whole seconds of etcd, scaled down.
+	// grain is the unit of the lengths of sessions: the whole seconds of etcd, scaled down.
 	grain = 100 * time.Millisecond
-	// proofs is how often in its length a session is kept alive.
+	// proofs is how many times in its length a session is kept alive.
 	proofs = 16
 )
 
-// ticket is a session as its client has it, for all leases of about one length.
+// ticket is the client's side of a session, which all leases of about the same length share.
 type ticket struct {
 	client *Client
 	id     uint64
 	ttl    time.Duration
 	over   chan struct{} // closed when the server has ended it
 
-	// Under the client's mutex.
+	// Guarded by the client's mutex:
 	opened bool           // the server has answered once
-	proved driver.Instant // until then the server keeps it at least
+	proved driver.Instant // the server keeps the session at least until then
 	leases []*lease
 }
 
-// length is that of the session for leases of length ttl: more by the time that passes
+// length returns the length of the session for leases of length ttl. It is longer by the time
 // between two proofs.
 func length(ttl time.Duration) time.Duration {
 	return (ttl + ttl/8 + grain - 1).Truncate(grain)
 }
 
-// ticket returns a session that lasts for all of a lease that begins now, if the server
-// answers soon enough. It is nil for Row, which knows none.
+// ticket returns a session that lasts for the whole of a lease that begins now, if the server
+// answers soon enough. It returns nil for Row, which has no sessions.
 func (c *Client) ticket(ctx context.Context, a *driver.Acquisition) (*ticket, error) {
 	if c.server.kind == Row {
 		return nil, nil
@@ -57,7 +57,7 @@ func (c *Client) ticket(ctx context.Context, a *driver.Acquisition) (*ticket, er
 	return t, nil
 }
 
-// ticketOf returns the session of this length, a new one if there is none. The first
+// ticketOf returns the session of this length, or a new one if there is none. The first
 // proof opens it.
 func (c *Client) ticketOf(ttl time.Duration) (*ticket, error) {
 	c.mu.Lock()
@@ -83,8 +83,8 @@ func (t *ticket) keepAlive() {
 	defer tick.Stop()
 	for {
 		select {
-		case <-tick.C: // beside those that have no answer yet
-			t.client.spawn(func() { _ = t.prove(t.client.ctx) }) // the next one follows
+		case <-tick.C: // even if earlier proofs have no answer yet
+			t.client.spawn(func() { _ = t.prove(t.client.ctx) }) // after an error the next proof follows
 		case <-t.over:
 			return
 		case <-t.client.ctx.Done():
@@ -93,18 +93,18 @@ func (t *ticket) keepAlive() {
 	}
 }
 
-// prove asks the server to keep t alive, or to open it. In ZooKeeper a connection on
-// which that takes a third of the session is given up.
+// prove asks the server to keep t alive, or to open it. In ZooKeeper it gives up a connection
+// on which that takes a third of the session's length.
 func (t *ticket) prove(ctx context.Context) error {
-	c, patience := t.client, t.client.timeout
+	c, timeout := t.client, t.client.timeout
 	if c.server.kind == ZooKeeper {
-		patience = min(patience, t.ttl/3)
+		timeout = min(timeout, t.ttl/3)
 	}
 	c.mu.Lock()
 	opened := t.opened
 	c.mu.Unlock()
 	sent := driver.Now()
-	_, err := ask(ctx, c, c.anySlot(), patience, func(l *link) (*session, error) {
+	_, err := ask(ctx, c, c.anySlot(), timeout, func(l *link) (*session, error) {
 		if !opened {
 			c.server.open(l, t.id, t.ttl)
 		}
@@ -118,8 +118,8 @@ func (t *ticket) prove(ctx context.Context) error {
 	return err
 }
 
-// extend notes that the server has answered what was sent then. The client's mutex is
-// held.
+// extend records that the server has answered a request that was sent at sent. The client's mutex
+// must be held.
 func (t *ticket) extend(sent driver.Instant) {
 	t.opened = true
 	if until := sent.Add(t.ttl); until.Left() > t.proved.Left() {
@@ -127,15 +127,15 @@ func (t *ticket) extend(sent driver.Instant) {
 	}
 }
 
-// left is how long the server keeps t at least.
+// left returns how long the server keeps t at least.
 func (t *ticket) left() time.Duration {
 	t.client.mu.Lock()
 	defer t.client.mu.Unlock()
 	return t.proved.Left()
 }
 
-// lose ends a session, which the server does not have any more, or the lease of an
-// acquisition, whose node an operator deleted, and tells the holders.
+// lose ends a session that the server does not have any more, or the lease of an
+// acquisition whose node an operator has deleted. It notifies the holders.
 func (c *Client) lose(session uint64, id string) {
 	c.mu.Lock()
 	var lost []*lease

@@ -21,27 +21,27 @@ import (
 	"github.com/lockgen/lockgen/internal/soak/mutant"
 )
 
-// needed is what a copy must have to build the simulation.
+// needed lists the files and folders that a copy needs to build the simulation.
 var needed = []string{"go.mod", "go.sum", "runtime", "internal/sim", "internal/soak"}
 
-// apart is how far the first seeds of two searches are from one another.
-const apart = 1_000_000
+// seedStep is the difference between the first seeds of two searches.
+const seedStep = 1_000_000
 
 func main() { os.Exit(run()) }
 
 func run() int {
 	root := flag.String("root", "../..", "the `folder` of the repository")
 	only := flag.String("only", "", "only these `names`, separated by commas")
-	limit := flag.Duration("limit", time.Minute, "how long a mutant is looked for, each time")
-	times := flag.Int("times", 5, "how often each is looked for, from another seed each time; the median is printed")
-	file := flag.String("json", "", "write what was found to this `file` as well")
-	control := flag.Uint64("control", 300, "so many seeds the runtime as it is must pass")
+	limit := flag.Duration("limit", time.Minute, "time limit of each search for a mutant")
+	times := flag.Int("times", 5, "number of searches for each mutant, each from a different seed; the median is printed")
+	file := flag.String("json", "", "also write the results to this `file`")
+	control := flag.Uint64("control", 300, "number of seeds that the unchanged runtime must pass")
 	flag.Parse()
 	if *times < 1 || flag.NArg() > 0 {
 		flag.Usage()
 		return 2
 	}
-	_ = os.Setenv("LOCKGEN_SOAK_SKEW", "-150ms") // the clock of the mutant that trusts one
+	_ = os.Setenv("LOCKGEN_SOAK_SKEW", "-150ms") // for the mutant that trusts the wall clock
 	all := slices.Concat(mutant.All, mutant.OfKinds, mutant.OfExtras, more)
 	names := strings.FieldsFunc(*only, func(r rune) bool { return r == ',' })
 	for _, name := range names {
@@ -53,7 +53,7 @@ func run() int {
 	var rows []Row
 	if *control > 0 && len(names) == 0 {
 		s, err := try(mutant.Mutant{Name: "none"}, *root, []sim.Options{{First: 1, Count: *control, NoShrink: true}})
-		row := Row{Name: "(none)", Mistake: "the runtime as it is", OK: err == nil && s[0].Found == "", Searches: s}
+		row := Row{Name: "(none)", Mistake: "the unchanged runtime", OK: err == nil && s[0].Found == "", Searches: s}
 		row.report(fmt.Sprintf("%v %v", s, err))
 		rows = append(rows, row)
 	}
@@ -63,7 +63,7 @@ func run() int {
 		}
 		var searches []sim.Options
 		for i := range *times {
-			searches = append(searches, sim.Options{Choice: choiceFor(m), First: uint64(i)*apart + 1, Count: apart, FailFast: true, NoShrink: true, Limit: *limit})
+			searches = append(searches, sim.Options{Choice: choiceFor(m), First: uint64(i)*seedStep + 1, Count: seedStep, FailFast: true, NoShrink: true, Limit: *limit})
 		}
 		found, err := try(m, *root, searches)
 		row := Row{Name: m.Name, Mistake: m.Mistake, Searches: found}
@@ -86,8 +86,9 @@ func run() int {
 	return min(missed, 1)
 }
 
-// choiceFor returns what is played: an engine made of several, which no seed draws, if only that has the
-// mistake, and leases that are kept idle, which few seeds draw, without the faults that excuse a wait.
+// choiceFor returns the episodes in which to search for m. If only an engine made of several has the mistake, it
+// chooses that engine, because no seed draws it. For a mistake in sticky leases it chooses sticky leases, because
+// few seeds draw them, and no faults, because faults excuse a wait.
 func choiceFor(m mutant.Mutant) sim.Choice {
 	if m.Patches[0].File == locker+"sticky.go" {
 		return sim.Choice{Engine: "redis", Sticky: true, Faults: []int{}}
@@ -100,16 +101,16 @@ func choiceFor(m mutant.Mutant) sim.Choice {
 	return sim.Choice{LockKind: m.Locks}
 }
 
-// Row is what came of one mutant.
+// Row is the result for one mutant.
 type Row struct {
 	Name, Mistake string
-	OK            bool // each search found it
+	OK            bool // each search found the mistake
 	Searches      []Search
 }
 
-// Search is what came of looking for a mutant once.
+// Search is the result of one search for a mutant.
 type Search struct {
-	Seeds int // played
+	Seeds int // number of seeds
 	Took  time.Duration
 	Found string // the first violation, or ""
 }
@@ -122,7 +123,7 @@ func (r *Row) report(verdict string) {
 	fmt.Printf("%s  %-13s %-62s %s\n", mark, r.Name, r.Mistake, verdict)
 }
 
-// verdict is the median of searches, and what was found.
+// verdict describes the median of the searches and its violation.
 func verdict(found []Search, err error) string {
 	if err != nil {
 		return "ERROR: " + err.Error()
@@ -135,7 +136,7 @@ func verdict(found []Search, err error) string {
 	return fmt.Sprintf("median %d seeds, %.1f s; most %d seeds, %.1f s: %s", middle.Seeds, middle.Took.Seconds(), most.Seeds, most.Took.Seconds(), middle.Found)
 }
 
-// try simulates a copy of root with m's mistake in it.
+// try simulates a copy of root with m's mistake.
 func try(m mutant.Mutant, root string, orders []sim.Options) (found []Search, err error) {
 	copied, err := os.MkdirTemp("", "lockgen-mutant-"+m.Name+"-")
 	if err != nil {
@@ -160,7 +161,7 @@ func try(m mutant.Mutant, root string, orders []sim.Options) (found []Search, er
 		var out bytes.Buffer
 		begin := time.Now()
 		if _, err := launch.Run(binary, "TestEpisodes", string(order), &out); err != nil {
-			// A mistake may end the whole program, as a panic in a goroutine does.
+			// A mistake may end the whole program, for example by a panic in a goroutine.
 			found = append(found, Search{Seeds: lines(out.String()) + 1, Took: time.Since(begin), Found: "crash: " + firstPanic(err)})
 			continue
 		}

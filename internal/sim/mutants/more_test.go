@@ -6,8 +6,8 @@ import (
 	"github.com/lockgen/lockgen/internal/soak/mutant"
 )
 
-// The searches take a minute each: that is what the command is for. Here only that
-// each mistake can still be made.
+// TestMutantsApply checks only that each mistake can still be made. The searches take a minute each;
+// the command makes them.
 func TestMutantsApply(t *testing.T) {
 	for _, m := range more {
 		t.Run(m.Name, func(t *testing.T) {

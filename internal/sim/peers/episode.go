@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// settled is how long goroutines and connections may outlive an instance: go-redis
-	// dials five times with a limit of 5 s and pauses in between.
+	// settled is how long goroutines and connections may outlive an instance. go-redis
+	// dials five times with a limit of 5 s each and pauses in between.
 	settled = time.Minute
-	// linger is how much longer than its ttl a lock may be at the server.
+	// linger is how much longer than its ttl a lock may stay at the server.
 	linger = 100 * time.Millisecond
 )
 
-// episode is one episode under way: one library, one plan.
+// episode is one running episode of one library and one plan.
 type episode struct {
 	plan     *sim.Plan
 	peer     Peer
@@ -29,11 +29,11 @@ type episode struct {
 	verbose  bool
 
 	mu      sync.Mutex // guards the rest
-	now     []*process // one for each of the plan: its present one
+	now     []*process // the current process of each ProcessPlan
 	all     []*process
 	numbers int
 	faults  []*fault
-	holds   []*hold // all, in the order in which they were acquired
+	holds   []*hold // all holds, in the order in which they were acquired
 	calls   []*call // all acquires
 	found   []Finding
 	rate    int // requests per second of a waiter while nothing happens
@@ -41,20 +41,20 @@ type episode struct {
 	lines   []string
 }
 
-// Result is what came of an episode.
+// Result is the result of an episode.
 type Result struct {
 	Peer     string
 	Seed     uint64
 	Plan     *sim.Plan
 	Findings []Finding
 	Sections int
-	Rate     int      // requests per second of one waiter, when all others are gone and the holder holds
-	Hash     uint64   // of all that happened, in its order
-	Log      []string // if it was asked for
+	Rate     int      // requests per second of one waiter, when there is only one holder otherwise
+	Hash     uint64   // of all events, in order
+	Log      []string // only if verbose
 	Virtual  time.Duration
 }
 
-// play plays the plan in the bubble of its caller.
+// play runs the episode of the plan in the bubble of its caller.
 func play(peer Peer, plan *sim.Plan, verbose bool) *Result {
 	sim.SeedChance(plan.Seed)
 	e := &episode{plan: plan, peer: peer, server: newServer(), begin: time.Now(), verbose: verbose, sum: fnv.New64a()}
@@ -96,7 +96,7 @@ func (e *episode) processes() []*process {
 	return slices.Clone(e.all)
 }
 
-// log notes what happens, for the hash and for who wants to read it.
+// log adds an event to the hash and, if the episode is verbose, to the log.
 func (e *episode) log(format string, args ...any) {
 	line := fmt.Sprintf("%10.3f ms  ", e.at(time.Now())) + fmt.Sprintf(format, args...)
 	e.mu.Lock()
@@ -107,7 +107,7 @@ func (e *episode) log(format string, args ...any) {
 	}
 }
 
-// trace notes a request for who reads the log.
+// trace adds a request to the log.
 func (e *episode) trace(process int, words []string) {
 	line := fmt.Sprintf("%10.3f ms    process %d sends %.100q", e.at(time.Now()), process, words)
 	e.mu.Lock()
@@ -115,10 +115,10 @@ func (e *episode) trace(process int, words []string) {
 	e.lines = append(e.lines, line)
 }
 
-// at is a moment in ms since the episode began.
+// at returns t in ms since the episode began.
 func (e *episode) at(t time.Time) float64 { return float64(t.Sub(e.begin)) / float64(time.Millisecond) }
 
-// torment lets the faults of the plan happen, each at its time, and returns when all
+// torment makes the faults of the plan happen, each at its time, and returns when all
 // are over.
 func (e *episode) torment() {
 	var striking sync.WaitGroup
@@ -132,7 +132,7 @@ func (e *episode) torment() {
 	striking.Wait()
 }
 
-// heal makes all well, whatever the faults have left.
+// heal ends all effects of the faults.
 func (e *episode) heal() {
 	e.server.Resume()
 	for i := range e.plan.Processes {
@@ -140,26 +140,26 @@ func (e *episode) heal() {
 		p.path.Heal()
 		p.resume()
 	}
-	e.log("all is healed")
+	e.log("all faults are healed")
 }
 
-// drain has all processes finish.
+// drain lets all processes finish.
 func (e *episode) drain() {
 	var draining sync.WaitGroup
 	for _, p := range e.processes() {
 		draining.Go(func() {
 			if !p.drain() {
-				e.find(Liveness, "", "process %d has a call that did not return within %v of the healing", p.number, drainLimit)
+				e.find(Liveness, "", "process %d has a call that did not return within %v after the healing", p.number, drainLimit)
 				p.kill(false)
 				p.working.Wait()
 			}
 		})
 	}
 	draining.Wait()
-	e.log("all have left")
+	e.log("all processes have left")
 }
 
-// result is made when nothing happens any more.
+// result returns the result. It is called when the episode is over.
 func (e *episode) result() *Result {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -16,7 +16,7 @@ type kind struct {
 	strike func(e *episode, f sim.Fault, r *fault)
 }
 
-var kinds []kind // set in init: what strikes is found by name through it
+var kinds []kind // set in init, because the functions of the faults use it
 
 func init() {
 	kinds = []kind{
@@ -52,9 +52,9 @@ func init() {
 	}
 }
 
-// Kinds returns the names of the faults that an episode may draw. They are those of
-// package sim for Redis, but for what only our Locker has (close-client, evict-token,
-// evict-queue) and what a server refuses (no-memory, no-right, loading,
+// Kinds returns the names of the faults that an episode may draw. They are the faults of
+// package sim for Redis, except those of our Locker only (close-client, evict-token,
+// evict-queue) and those by which a server refuses commands (no-memory, no-right, loading,
 // read-only).
 func Kinds() (names []string) {
 	for _, k := range kinds {
@@ -67,12 +67,12 @@ func Kinds() (names []string) {
 type fault struct {
 	kind       string
 	class      history.Class
-	process    int    // that does not run during it, 0 is none and all is -1
-	key        string // that alone it is about, or ""
+	process    int    // the process that does not run during it, 0, or allProcesses
+	key        string // the only key that it affects, or ""
 	begin, end time.Time
 }
 
-// allProcesses is fault.process of what stops all.
+// allProcesses is the value of fault.process for a fault that stops all processes.
 const allProcesses = -1
 
 // inForce reports whether f was in force at some moment of [from, to].
@@ -80,7 +80,7 @@ func (f *fault) inForce(from, to time.Time) bool {
 	return !f.begin.After(to) && (f.end.IsZero() || !f.end.Before(from))
 }
 
-// strike lets f happen and notes when it did.
+// strike makes f happen and records the time.
 func (e *episode) strike(f sim.Fault) {
 	i := slices.IndexFunc(kinds, func(k kind) bool { return k.name == f.Kind })
 	r := &fault{kind: f.Kind, class: kinds[i].class, begin: time.Now()}
@@ -105,7 +105,7 @@ func pauseClient(e *episode, f sim.Fault, r *fault) {
 	p.resume()
 }
 
-// freeze stops p for d, as pause-client does, unless the plan has no faults or all is
+// freeze stops p for d, as pause-client does, unless the plan has no faults or all faults are
 // healed.
 func (p *process) freeze(d time.Duration) {
 	e := p.episode
@@ -151,11 +151,11 @@ func delay(dir vnet.Direction) func(*episode, sim.Fault, *fault) {
 		path.Delay(both, f.Delay)
 		time.Sleep(f.For)
 		path.Delay(both, 0)
-		time.Sleep(f.Delay) // what is under way is late all the same
+		time.Sleep(f.Delay) // messages that are on their way are still late
 	}
 }
 
-// hole holds messages up. In the end they arrive, or the connections are cut.
+// hole holds messages back. At its end they arrive, or the connections are cut.
 func hole(e *episode, f sim.Fault, _ *fault) {
 	dir := vnet.Both
 	if !f.Both {
@@ -185,7 +185,7 @@ func refuse(e *episode, f sim.Fault, _ *fault) {
 	path.Heal()
 }
 
-// requests strikes some of the next requests that match.
+// requests returns a fault that applies act to some of the next requests that match.
 func requests(act action, match func(Request) bool) func(*episode, sim.Fault, *fault) {
 	return func(e *episode, f sim.Fault, _ *fault) {
 		one := &rule{match: match, left: f.N, action: act}
@@ -197,7 +197,7 @@ func requests(act action, match func(Request) bool) func(*episode, sim.Fault, *f
 		}
 		end := e.current(f.Process).link.strike(one)
 		time.Sleep(f.For)
-		e.log("fault %s struck %d requests", f.Kind, f.N-end())
+		e.log("fault %s affected %d requests", f.Kind, f.N-end())
 		time.Sleep(one.delay)
 	}
 }
@@ -205,7 +205,7 @@ func requests(act action, match func(Request) bool) func(*episode, sim.Fault, *f
 func isAcquire(r Request) bool { return r == Acquire }
 func isRelease(r Request) bool { return r == Release }
 
-// isAny matches what is some lock's business.
+// isAny matches all requests about locks.
 func isAny(r Request) bool { return r != None }
 
 func stopServer(e *episode, f sim.Fault, _ *fault) {
@@ -222,7 +222,7 @@ func restartServer(empty bool) func(*episode, sim.Fault, *fault) {
 	}
 }
 
-// jump sets the clock by up to 1.2 ttl.
+// jump returns a fault that sets the clock forward or back by up to 1.2 TTLs.
 func jump(sign time.Duration) func(*episode, sim.Fault, *fault) {
 	return func(e *episode, f sim.Fault, _ *fault) {
 		e.server.Jump(sign * f.Delay * time.Duration(f.N) / 5)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// sample looks at the locks every 25 ms until stop is closed.
+// sample checks the locks every 25 ms until stop is closed.
 func (e *episode) sample(stop <-chan struct{}) {
 	tick := time.NewTicker(sampling)
 	defer tick.Stop()
@@ -28,16 +28,16 @@ func (e *episode) sample(stop <-chan struct{}) {
 	}
 }
 
-// sighting is what the samples have shown of one lock.
+// sighting is what the samples have shown about one lock and its current owner.
 type sighting struct {
 	owner string
-	since time.Time     // with no fault in force
-	quiet time.Duration // the longest time with no fault in force
+	since time.Time     // since when there was no fault in force
+	quiet time.Duration // the longest time without a fault in force
 	found bool
 }
 
-// sighted looks at one lock: it has an expiry, within its ttl, and its owner was given
-// to somebody.
+// sighted checks one lock: it must have an expiry, within its ttl, and its owner must be that of a
+// hold.
 func (e *episode) sighted(key string, s *sighting) {
 	at, now := e.server.look(e.peer.ServerKey(key)), time.Now()
 	if at.owner != s.owner {
@@ -53,23 +53,23 @@ func (e *episode) sighted(key string, s *sighting) {
 		e.find(LeftBehind, key, "the lock never expires")
 	case at.left > e.plan.TTL+linger && !e.clockWentBack():
 		s.found = true
-		e.find(LeftBehind, key, "the lock expires in %v, its ttl is %v", at.left, e.plan.TTL)
+		e.find(LeftBehind, key, "the lock expires in %v, but its ttl is %v", at.left, e.plan.TTL)
 	case e.struck(s.since, now) || e.unheard(at.owner, s.since, now):
 		s.since = now
 	}
 	s.quiet = max(s.quiet, now.Sub(s.since))
 }
 
-// passed looks whether an owner that is seen no more was never given to anybody, and
-// stayed for a while although nothing was wrong.
+// passed checks an owner that is no longer at the server: it must not have stayed for a while without a fault if no
+// acquire returned it.
 func (e *episode) passed(key string, s *sighting) {
 	if s.owner != "" && !s.found && s.quiet > orphaned && !e.wasGiven(s.owner) && !e.clockWentBack() {
-		e.find(LeftBehind, key, "nobody was given the lock of process %d (owner %q), which stayed for %v while nothing was wrong", e.server.sender(s.owner), s.owner, s.quiet)
+		e.find(LeftBehind, key, "no caller got the lock of process %d (owner %q), which stayed for %v while nothing was wrong", e.server.sender(s.owner), s.owner, s.quiet)
 	}
 }
 
 // unheard reports whether the process that sent owner had a connection that lost replies
-// at some moment of [from, to]: it can't know yet what it has.
+// at some moment of [from, to], so that it could not know that it had the lock.
 func (e *episode) unheard(owner string, from, to time.Time) bool {
 	p := e.numbered(e.server.sender(owner))
 	return p != nil && slices.ContainsFunc(p.link.silences(), func(s span) bool {
@@ -98,7 +98,7 @@ func (e *episode) wasGiven(owner string) bool {
 	return given || p == nil || p.isKilled()
 }
 
-// remains looks what is at the server a ttl after all have left.
+// remains checks the data at the server a ttl after all processes have left.
 func (e *episode) remains() {
 	time.Sleep(e.plan.TTL + linger)
 	back := e.clockWentBack()
@@ -106,15 +106,15 @@ func (e *episode) remains() {
 		lock := slices.ContainsFunc(e.plan.Keys, func(key string) bool { return e.peer.ServerKey(key) == k.Name })
 		switch {
 		case k.PTTL < 0:
-			e.find(LeftBehind, k.Name, "is left for ever")
+			e.find(LeftBehind, k.Name, "is left without an expiry")
 		case lock && !back:
-			e.find(LeftBehind, k.Name, "the lock is left %v after all have left, for %d ms more", e.plan.TTL+linger, k.PTTL)
+			e.find(LeftBehind, k.Name, "the lock is left %v after all processes have left, for %d ms more", e.plan.TTL+linger, k.PTTL)
 		}
 	}
 }
 
-// liveness looks for calls that waited for a free key while nothing was wrong. A
-// connection of the process that has lost a reply is a fault in force until the client
+// liveness finds calls that waited for a free key while nothing was wrong. A
+// connection of the process that has lost a reply counts as a fault until the client
 // gives it up.
 func (e *episode) liveness() {
 	e.mu.Lock()
@@ -134,16 +134,16 @@ func (e *episode) liveness() {
 		}
 		at, free := longestGap(c.begin, c.end, slices.Concat(struck, busy[c.key], c.process.link.silences()))
 		if free > most {
-			e.find(Liveness, c.key, "process %d waited for it from %.3f ms on for %v although it was free and nothing was wrong",
+			e.find(Liveness, c.key, "process %d waited for the key from %.3f ms on for %v although it was free and nothing was wrong",
 				c.process.number, e.at(at), free)
 		}
 	}
 }
 
-// span is a time from one moment to another, or without end if that is zero.
+// span is the time between two moments. It has no end if to is zero.
 type span struct{ from, to time.Time }
 
-// longestGap returns the longest part of [from, to] that no span is in.
+// longestGap returns the longest part of [from, to] that no span overlaps.
 func longestGap(from, to time.Time, spans []span) (at time.Time, gap time.Duration) {
 	slices.SortFunc(spans, func(a, b span) int { return a.from.Compare(b.from) })
 	edge := from

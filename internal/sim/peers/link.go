@@ -11,34 +11,34 @@ import (
 	"github.com/lockgen/lockgen/internal/sim/vnet"
 )
 
-// action is what becomes of a request that a fault strikes.
+// action is the effect of a fault on a request.
 type action int
 
 const (
-	loseReply   action = iota // the request is executed, and the connection falls silent
-	cutBehind                 // it is executed, and the connection is cut soon after
-	cutBefore                 // it is not executed: the connection is cut
-	arriveLate                // it is executed much later, and all behind it on the connection
-	arriveTwice               // it is executed twice
+	loseReply   action = iota // execute the request; send no more replies on the connection
+	cutBehind                 // execute the request, and cut the connection soon after
+	cutBefore                 // cut the connection without executing the request
+	arriveLate                // execute the request, and those after it on the connection, much later
+	arriveTwice               // execute the request twice
 )
 
-// rule is a fault that strikes requests of one process.
+// rule is a fault that affects requests of one process.
 type rule struct {
 	match  func(Request) bool
-	left   int // how many requests it strikes yet
+	left   int // number of requests that it still applies to
 	action action
 	delay  time.Duration
 }
 
-// link is the way of one process to the server. It counts requests and has faults
-// strike them, at the process's end of the connection.
+// link connects one process to the server. It counts requests and applies faults to
+// them, at the process's end of the connection.
 type link struct {
 	process int
 	server  *server
 	path    *vnet.Path
 	plain   func(ctx context.Context) (net.Conn, error)
 	kind    func(words []string, script string) Request
-	trace   func(process int, words []string) // is told of each request; nil is nobody
+	trace   func(process int, words []string) // called for each request, if not nil
 
 	mu       sync.Mutex // guards the rest
 	rules    []*rule
@@ -49,7 +49,7 @@ type link struct {
 
 // newLink returns the link of a process over path.
 func newLink(process int, s *server, path *vnet.Path, p Peer) *link {
-	client := s.Client(path, 0) // for its dialer alone
+	client := s.Client(path, 0) // only its dialer is used
 	dial := client.Options().Dialer
 	_ = client.Close()
 	return &link{
@@ -58,7 +58,7 @@ func newLink(process int, s *server, path *vnet.Path, p Peer) *link {
 	}
 }
 
-// dial makes a connection.
+// dial opens a connection.
 func (l *link) dial(ctx context.Context) (net.Conn, error) {
 	near, err := l.plain(ctx)
 	if err != nil {
@@ -75,7 +75,7 @@ func (l *link) dial(ctx context.Context) (net.Conn, error) {
 	return c, nil
 }
 
-// strike adds a rule, and returns what ends it and says how many requests it had left.
+// strike adds a rule. It returns a function that ends the rule and returns how many requests it had left.
 func (l *link) strike(one *rule) (end func() int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,7 +88,7 @@ func (l *link) strike(one *rule) (end func() int) {
 	}
 }
 
-// struck counts a request and returns the rule that strikes it, if one does.
+// struck counts a request and returns the rule that applies to it, or nil.
 func (l *link) struck(words []string) *rule {
 	kind := l.kind(words, l.server.note(l.process, words))
 	l.mu.Lock()
@@ -120,7 +120,7 @@ func (l *link) silentSince(t time.Time) bool {
 	return l.heard.Before(t)
 }
 
-// silences returns when connections of the process lost replies and the process had not
+// silences returns the times in which connections of the process had lost replies and the process had not
 // given them up yet.
 func (l *link) silences() (some []span) {
 	l.mu.Lock()
@@ -136,7 +136,7 @@ func (l *link) silences() (some []span) {
 	return some
 }
 
-// killSubscriptions cuts the connections that have subscribed.
+// killSubscriptions cuts the connections with subscriptions.
 func (l *link) killSubscriptions() {
 	l.mu.Lock()
 	conns := l.conns
@@ -152,17 +152,17 @@ func (l *link) killSubscriptions() {
 type conn struct {
 	*vnet.End
 	link *link
-	run  int // of the server
+	run  int // the run of the server
 
 	mu         sync.Mutex // guards the rest
-	part       []byte     // of a request that is not whole yet
-	late       []request  // that wait for the end of a delay; not nil while they do
+	part       []byte     // the beginning of an incomplete request
+	late       []request  // requests that wait for the end of a delay; not nil during a delay
 	silent     time.Time  // since when replies are lost
-	closed     time.Time  // when the process closed it
+	closed     time.Time  // when the process closed the connection
 	subscribed bool
 }
 
-// request is one request as bytes and as words.
+// request is one request, as bytes and as words.
 type request struct {
 	bytes []byte
 	words []string
@@ -187,8 +187,8 @@ func (c *conn) Read(p []byte) (int, error) {
 	}
 }
 
-// Write implements [net.Conn]. It sends each whole request as the faults of the
-// moment allow.
+// Write implements [net.Conn]. It sends each complete request as the current faults
+// allow.
 func (c *conn) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -214,7 +214,7 @@ func (c *conn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// broken returns what writing fails with, if it does. The conn is locked.
+// broken returns the error of a write, or nil. The conn's mutex must be held.
 func (c *conn) broken() error {
 	select {
 	case <-c.Failed():
@@ -227,7 +227,7 @@ func (c *conn) broken() error {
 	return nil
 }
 
-// send returns what is to be sent at once of a request. The conn is locked.
+// send returns the part of a request to send at once. The conn's mutex must be held.
 func (c *conn) send(one request) []byte {
 	struck := c.link.struck(one.words)
 	if c.broken() != nil {
@@ -259,7 +259,7 @@ func (c *conn) send(one request) []byte {
 	return one.bytes
 }
 
-// silence loses all replies from now on. The conn is locked.
+// silence loses all replies from now on. The conn's mutex must be held.
 func (c *conn) silence() {
 	if c.silent.IsZero() {
 		c.silent = time.Now()
@@ -276,8 +276,8 @@ func (c *conn) Close() error {
 	return c.End.Close()
 }
 
-// flush sends what was late. What the connection does not carry any more arrives all
-// the same, as it was in the server's buffers by then.
+// flush sends the delayed requests. If the connection is over, they are executed anyway, as if they had
+// been in the server's buffers.
 func (c *conn) flush() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -295,7 +295,7 @@ func (c *conn) flush() {
 	}
 }
 
-// reset ends the connection at the process's side. The server hears of it when the
+// reset ends the connection at the process's side. The server is notified when the
 // client closes its end.
 func (c *conn) reset() { c.Fail(syscall.ECONNRESET) }
 

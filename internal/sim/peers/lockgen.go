@@ -12,10 +12,10 @@ import (
 	"github.com/lockgen/lockgen/runtime/backends/redislock"
 )
 
-// Ours is the name of the library of this project.
+// Ours is the name of this project's library.
 const Ours = "lockgen"
 
-// lockgenPeer is the library of this project.
+// lockgenPeer is this project's library.
 type lockgenPeer struct{}
 
 // Name implements [Peer].
@@ -30,7 +30,7 @@ func (lockgenPeer) About() string {
 // ServerKey implements [Peer].
 func (lockgenPeer) ServerKey(key string) string { return key }
 
-// RequestOf implements [Peer]. A release names the channel, an acquire the queue alone.
+// RequestOf implements [Peer]. A release names the channel, an acquire only the queue.
 func (lockgenPeer) RequestOf(words []string, script string) Request {
 	if script == "" {
 		return None
@@ -83,7 +83,7 @@ func (i *lockgenInstance) Acquire(ctx context.Context, key string, wait time.Dur
 	return &lockgenHeld{ctx, held, token}, nil
 }
 
-// closeLimit is how long Close waits for holds, of which there should be none.
+// closeLimit is how long Close waits for holds. There should be none.
 const closeLimit = 2 * time.Second
 
 // Close implements [Instance].
@@ -108,7 +108,7 @@ func (h *lockgenHeld) Check(context.Context) error { return lock.Check(h.ctx) }
 // Token implements [Held].
 func (h *lockgenHeld) Token() (uint64, bool) { return h.token, true }
 
-// Release implements [Held]. It bounds itself.
+// Release implements [Held]. It has its own time limit.
 func (h *lockgenHeld) Release(context.Context) (err error) {
 	h.held.Release(&err)
 	return err

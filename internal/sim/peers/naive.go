@@ -11,10 +11,10 @@ import (
 )
 
 // Naive is a lock with all the mistakes that the oracles are about, to show that each
-// oracle sees what it is for. It is no library.
+// oracle finds its mistake. It is not a library.
 var Naive Peer = naivePeer{}
 
-// naivePeer takes a lock by two commands and deletes it without a look at its owner.
+// naivePeer acquires a lock by two commands and deletes it without checking its owner.
 type naivePeer struct{}
 
 // Name implements [Peer].
@@ -85,7 +85,7 @@ func (i *naiveInstance) Acquire(ctx context.Context, key string, wait time.Durat
 	return &naiveHeld{i, key}, nil
 }
 
-// take tries once.
+// take makes one attempt.
 func (i *naiveInstance) take(ctx context.Context, key string) bool {
 	// SETNX has no expiry, which is the mistake.
 	taken, err := i.client.SetNX(ctx, key, rand.Text(), 0).Result()

@@ -14,20 +14,20 @@ type Oracle int
 
 // The oracles, in the order of the report.
 const (
-	Exclusion  Oracle = iota // two are inside although each has cause to believe in its lease
-	Stale                    // an expired holder's write is taken after a later holder has read or written
-	LeftBehind               // a lock or another key stays too long, or a failed acquire holds
+	Exclusion  Oracle = iota // two holders are inside, and each has reason to believe that its lease lasts
+	Stale                    // an expired holder's write is accepted after a later holder has read or written
+	LeftBehind               // a lock or another key stays too long, or a failed acquire has the lock
 	Late                     // a call outlives its context by more than 100 ms
-	ToldLate                 // a holder is told yes more than 1 ms after its lease ended
+	ToldLate                 // the library says that the lock is held more than 1 ms after the lease ended
 	Foreign                  // a release frees another owner's lock
-	Liveness                 // a free key has a waiter for too long
-	Polling                  // a waiter asks often although nothing happens
-	WrongError               // an error says "taken" of a server that did not answer
-	Leak                     // goroutines are left a minute after all was closed
+	Liveness                 // a process waits for a free key for too long
+	Polling                  // a waiter sends many requests although nothing happens
+	WrongError               // an error says "taken" although the server did not answer
+	Leak                     // goroutines are left a minute after everything was closed
 	oracles
 )
 
-// Oracles are all of them.
+// Oracles returns all oracles.
 func Oracles() (all []Oracle) {
 	for o := range oracles {
 		all = append(all, o)
@@ -35,21 +35,21 @@ func Oracles() (all []Oracle) {
 	return all
 }
 
-// String is the head of the oracle's column.
+// String returns the head of the oracle's column.
 func (o Oracle) String() string {
 	return [...]string{"exclusion", "stale write", "left behind", "late", "told late", "foreign release", "liveness", "polling", "wrong error", "leak"}[o]
 }
 
 const (
 	tardy    = 100 * time.Millisecond  // how much longer than its context a call may last
-	tellable = time.Millisecond        // how late a holder may hear of its loss
+	tellable = time.Millisecond        // how late a holder may learn of its loss
 	waitable = 1600 * time.Millisecond // how much longer than a ttl a free key's waiter may wait
-	orphaned = 250 * time.Millisecond  // how long a lock may stay that nobody was given, when nothing is wrong
+	orphaned = 250 * time.Millisecond  // how long a lock that no caller got may stay when nothing is wrong
 	sampling = 25 * time.Millisecond
-	unheard  = 100 * time.Millisecond // a server that is silent for so long has not answered
+	unheard  = 100 * time.Millisecond // a server that sends nothing for this long has not answered
 )
 
-// Finding is one time that an oracle was broken.
+// Finding is one violation that an oracle has found.
 type Finding struct {
 	Oracle Oracle
 	Key    string
@@ -57,12 +57,12 @@ type Finding struct {
 	Text   string
 }
 
-// String tells the finding to a person.
+// String formats the finding for a person.
 func (f Finding) String() string {
 	return fmt.Sprintf("%.3f ms  %v %s: %s", float64(f.At)/float64(time.Millisecond), f.Oracle, f.Key, f.Text)
 }
 
-// find notes that an oracle was broken.
+// find records a violation.
 func (e *episode) find(o Oracle, key, format string, args ...any) {
 	f := Finding{Oracle: o, Key: key, At: time.Since(e.begin), Text: fmt.Sprintf(format, args...)}
 	e.log("FOUND %v %s: %s", o, key, f.Text)
@@ -78,29 +78,29 @@ type hold struct {
 	key        string
 	held       Held
 	begin, got time.Time // the call of Acquire, and its return
-	since      time.Time // when its lease may have been asked for: by an earlier hold, which handed it on
-	id         string    // the owner at the server when it returned; "" if that was another process or nobody
+	since      time.Time // when its lease may have been asked for, perhaps by an earlier hold that handed it on
+	id         string    // the owner at the server when Acquire returned; "" if that was not this process
 	done       chan struct{}
 
-	// Under the episode's mutex.
-	said     time.Time // when the library last said that it is held
-	denied   bool      // it said otherwise since
-	asking   bool      // a Check is under way
+	// Guarded by the episode's mutex:
+	said     time.Time // when the library last said that the lock is held
+	denied   bool      // since then the library said that it is not
+	asking   bool      // a Check is running
 	leaving  bool      // its release has begun
 	freed    time.Time // when its release returned
-	gone     time.Time // when its lease was first seen to be over
-	exposed  bool      // it was told late
-	excluded bool      // it was inside with another
+	gone     time.Time // when its lease was first found to be over
+	exposed  bool      // a ToldLate was reported
+	excluded bool      // an Exclusion was reported
 }
 
-// began notes a call.
+// began records a call.
 func (e *episode) began(c *call) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.calls = append(e.calls, c)
 }
 
-// acquired makes a hold of a call that succeeded.
+// acquired records the hold of a call that succeeded.
 func (p *process) acquired(c *call, held Held) *hold {
 	h := &hold{process: p, key: c.key, held: held, begin: c.begin, got: time.Now(), done: make(chan struct{})}
 	h.said = h.got
@@ -127,9 +127,9 @@ func (p *process) acquired(c *call, held Held) *hold {
 	return h
 }
 
-// chain returns when the first of the holds was asked for of which each may have got its
-// lease from the one before it: in one process, and asked for before that one ended. The
-// episode is locked.
+// chain returns when the lease of h may have been asked for. A hold may have its lease from an earlier hold
+// of the same process if it was asked for before that one ended; so chain follows such holds back to the
+// first. The episode's mutex must be held.
 func (e *episode) chain(h *hold) time.Time {
 	for _, o := range slices.Backward(e.holds) {
 		if o.process == h.process && o.key == h.key {
@@ -142,7 +142,7 @@ func (e *episode) chain(h *hold) time.Time {
 	return h.begin
 }
 
-// failed notes a call that failed.
+// failed records a call that failed.
 func (p *process) failed(c *call, err error) {
 	e := p.episode
 	e.mu.Lock()
@@ -155,12 +155,12 @@ func (p *process) failed(c *call, err error) {
 	e.tardiness(c)
 	waited := c.end.Sub(c.begin)
 	if waited >= unheard && p.peer.SaysTaken(err) && p.link.silentSince(c.begin) && e.struck(c.begin, c.end) && e.alone(c) {
-		e.find(WrongError, c.key, "process %d heard nothing of the server for %v, and is told: %v", p.number, waited, err)
+		e.find(WrongError, c.key, "process %d got no answer from the server for %v, but its error is: %v", p.number, waited, err)
 	}
 }
 
-// alone reports whether c's process had no other use of the key while c lasted: the
-// error may be about that.
+// alone reports whether c's process had no other hold or call of the key during c, which the error could be
+// about.
 func (e *episode) alone(c *call) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -174,14 +174,14 @@ func (e *episode) alone(c *call) bool {
 	})
 }
 
-// tardiness looks whether an acquire has outlived its context, or its wait.
+// tardiness checks whether an acquire has outlived its context or its wait.
 func (e *episode) tardiness(c *call) {
 	if due, ok := c.due(); ok {
 		c.process.returned("acquire", c.key, due)
 	}
 }
 
-// returned looks whether a call that ends now, and was due then, is late.
+// returned checks whether a call that returns now, and should have returned at due, is late.
 func (p *process) returned(what, key string, due time.Time) {
 	now := time.Now()
 	if now.Sub(due) > tardy && !p.isKilled() && !p.wasPaused(due, now) {
@@ -205,8 +205,8 @@ func (e *episode) struck(from, to time.Time) bool {
 	return slices.ContainsFunc(e.faults, func(f *fault) bool { return f.inForce(from, to) })
 }
 
-// excused reports whether what holds of key at some moment of [from, to] had was taken
-// away by what no lock can prevent.
+// excused reports whether a fault that no lock can withstand ended the holds of key at some moment of
+// [from, to].
 func (e *episode) excused(key string, from, to time.Time) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -215,21 +215,21 @@ func (e *episode) excused(key string, from, to time.Time) bool {
 	})
 }
 
-// clockWentBack reports whether the server's clock was set back: all lasts longer.
+// clockWentBack reports whether the server's clock was set back, which makes expiries later.
 func (e *episode) clockWentBack() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.ContainsFunc(e.faults, func(f *fault) bool { return f.class == history.ClockBack })
 }
 
-// asks notes that a Check begins.
+// asks records that a Check begins.
 func (e *episode) asks(h *hold) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	h.asking = true
 }
 
-// checked notes an answer of Held.Check, and reports whether it was yes.
+// checked records the result of Held.Check, and reports whether the lock is held.
 func (p *process) checked(h *hold, err error) bool {
 	e, now := p.episode, time.Now()
 	e.mu.Lock()
@@ -240,17 +240,17 @@ func (p *process) checked(h *hold, err error) bool {
 	e.mu.Unlock()
 	if err != nil || p.isKilled() {
 		if !errors.Is(err, ErrUnknown) {
-			e.log("hold %d is told: %v", h.number, err)
+			e.log("Check of hold %d returns: %v", h.number, err)
 		}
 		return err == nil
 	}
-	e.outlived(h, "Check says yes")
+	e.outlived(h, "Check succeeds")
 	e.exclusive(h)
 	return true
 }
 
-// outlived looks whether h, which has just been told that it holds, has lost its lease
-// a while ago.
+// outlived checks whether h lost its lease longer ago than tellable, although the library has just said that
+// the lock is held.
 func (e *episode) outlived(h *hold, told string) {
 	now := time.Now()
 	lost := e.server.look(e.peer.ServerKey(h.key)).owner != h.id || h.id == ""

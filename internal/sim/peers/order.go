@@ -12,15 +12,15 @@ import (
 	"github.com/lockgen/lockgen/internal/sim/launch"
 )
 
-// Order is what a program that simulates is to do. It travels as JSON, by package
-// launch.
+// Order is the task of a program that simulates. Package launch passes it to the program
+// as JSON.
 type Order struct {
 	Peers        []string
 	First, Count uint64 // seeds
 	Explain      bool   // write a log of the episodes, instead of a row for each library
 }
 
-// Check says what of o can't be done.
+// Check returns an error if o is invalid.
 func (o Order) Check() error {
 	for _, name := range o.Peers {
 		if named(name) == nil {
@@ -30,7 +30,7 @@ func (o Order) Check() error {
 	return nil
 }
 
-// Names are the names of all libraries and of the control.
+// Names returns the names of all libraries and of the control.
 func Names() (names []string) {
 	for _, p := range everything() {
 		names = append(names, p.Name())
@@ -38,7 +38,7 @@ func Names() (names []string) {
 	return names
 }
 
-// everything is All and the control.
+// everything returns All and the control.
 func everything() []Peer { return append(slices.Clone(All), Naive) }
 
 func named(name string) Peer {
@@ -50,7 +50,7 @@ func named(name string) Peer {
 	return nil
 }
 
-// do does what o says, in a program that launch has started. It writes a Row, as JSON,
+// do executes o, in a program that launch has started. It writes a Row, as JSON,
 // for each library.
 func (o Order) do(t *testing.T, out io.Writer) {
 	prepare(t)
@@ -78,7 +78,7 @@ func (r *Result) explain(out io.Writer) {
 	fmt.Fprintf(out, "hash %016x, %d sections, %v of virtual time\n", r.Hash, r.Sections, r.Virtual)
 }
 
-// Launch has binary, which launch.Build has made, do what o says. It returns the rows,
+// Launch executes o by binary, which launch.Build has made. It returns the rows,
 // or copies the log to log if o.Explain is set.
 func Launch(binary string, o Order, log io.Writer) (rows []Row, err error) {
 	text, err := json.Marshal(o)

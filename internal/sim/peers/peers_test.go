@@ -10,8 +10,8 @@ import (
 	"github.com/lockgen/lockgen/internal/sim/launch"
 )
 
-// TestEpisodes does what its environment asks for, as package launch runs it. Without
-// that it is the short form: it builds the simulation, and plays some seeds with each
+// TestEpisodes executes the Order in its environment, if package launch has started it. Otherwise
+// it runs a short form: it builds the simulation and runs some seeds with each
 // library.
 func TestEpisodes(t *testing.T) {
 	text := os.Getenv(launch.Env)
@@ -26,9 +26,9 @@ func TestEpisodes(t *testing.T) {
 	o.do(t, launch.Output())
 }
 
-// known are faults of the other libraries that one episode in eight shows at least: if
-// some 30 seeds don't, the simulation is blind. What each is stands in doc.go, with the
-// rarer ones.
+// known lists the defects of the other libraries that at least one episode in eight shows. If
+// 30 seeds do not show one, the simulation can't find it any more. doc.go describes each of
+// them, and the rarer ones.
 var known = map[string][]Oracle{
 	"redsync":     {Stale, Late, Polling, WrongError},
 	"redislock":   {Stale, Late, Polling},
@@ -67,7 +67,7 @@ func launched(t *testing.T, binary string, o Order) []Row {
 	return rows
 }
 
-// judge checks that ours breaks nothing, and that the others break what is known.
+// judge checks that ours breaks no oracle, and that the others break the known ones.
 func judge(t *testing.T, row *Row) {
 	broken := row.Broken()
 	if row.Peer == Ours {
@@ -83,18 +83,18 @@ func judge(t *testing.T, row *Row) {
 	}
 }
 
-// checkOracles checks that each oracle sees what it is for.
+// checkOracles checks that each oracle finds its mistake.
 func checkOracles(t *testing.T, binary string) {
 	row := launched(t, binary, Order{Peers: []string{Naive.Name()}, First: 1, Count: 60})[0]
 	for _, o := range Oracles() {
 		if row.Cells[o].Findings == 0 {
-			t.Errorf("%v is not found in the lock that has all mistakes", o)
+			t.Errorf("%v is not found in the lock with all mistakes", o)
 		}
 	}
 }
 
-// checkRepeats plays some of the seeds again, in another program and another order:
-// what happens in an episode depends on its seed alone.
+// checkRepeats runs some of the seeds again, in another program and another order, since
+// an episode must depend only on its seed.
 func checkRepeats(t *testing.T, binary string, rows []Row) {
 	const from, count = 21, 5
 	order := Order{First: from, Count: count}

@@ -7,11 +7,11 @@ import (
 	"github.com/lockgen/lockgen/internal/sim/vnet"
 )
 
-// chatty is how many requests per second a waiter may send while nothing happens.
+// chatty is the number of requests per second that a waiter may send while nothing happens.
 const chatty = 5
 
-// quietWait counts what one waiter sends in a second in which nothing happens but that
-// another process holds and renews the lock.
+// quietWait counts the requests of one waiter in a second in which another process only holds
+// and renews the lock.
 func (e *episode) quietWait() {
 	key := e.plan.Keys[0]
 	holder, waiter := e.prober(), e.prober()
@@ -19,13 +19,13 @@ func (e *episode) quietWait() {
 	defer waiter.drain()
 	held, err := holder.instance.Acquire(holder.ctx, key, 5*time.Second)
 	if err != nil {
-		e.find(Liveness, key, "it can't be acquired after all had left: %v", err)
+		e.find(Liveness, key, "the lock can't be acquired after all processes have left: %v", err)
 		return
 	}
 	waiter.working.Go(func() {
 		next, err := waiter.instance.Acquire(waiter.ctx, key, 10*time.Second)
 		if err != nil {
-			e.find(Liveness, key, "it can't be acquired by the last: %v", err)
+			e.find(Liveness, key, "the last process can't acquire the lock: %v", err)
 			return
 		}
 		_ = next.Release(waiter.ctx)
@@ -54,13 +54,13 @@ func (e *episode) prober() *process {
 	return p
 }
 
-// unanswered asks for a lock that is free, of a server that does not answer, and looks
-// at the error.
+// unanswered asks for a free lock at a server that does not answer, and checks the
+// error.
 func (e *episode) unanswered() {
 	key := e.plan.Keys[0]
 	p := e.prober()
 	defer p.drain()
-	if held, err := p.instance.Acquire(p.ctx, key, 5*time.Second); err == nil { // now it has a connection
+	if held, err := p.instance.Acquire(p.ctx, key, 5*time.Second); err == nil { // now the process has a connection
 		_ = held.Release(p.ctx)
 	}
 	p.path.Hole(vnet.Both)
@@ -71,6 +71,6 @@ func (e *episode) unanswered() {
 	case err == nil:
 		_ = held.Release(p.ctx)
 	case e.peer.SaysTaken(err):
-		e.find(WrongError, key, "the server did not answer for %v, and the last process is told: %v", time.Since(begin), err)
+		e.find(WrongError, key, "the server did not answer for %v, but the error of the last process is: %v", time.Since(begin), err)
 	}
 }

@@ -17,7 +17,7 @@ type process struct {
 	link    *link
 	ctx     context.Context // ends when it is killed
 	cancel  context.CancelFunc
-	stop    chan struct{} // closed when no new work is to begin
+	stop    chan struct{} // closed when no new work may begin
 	working sync.WaitGroup
 
 	mu       sync.Mutex // guards the rest
@@ -28,7 +28,7 @@ type process struct {
 	workers  []*worker
 }
 
-// newProcess makes the process with this number, which does nothing yet.
+// newProcess makes the process with this number, without starting it.
 func (e *episode) newProcess(number int) *process {
 	p := &process{episode: e, number: number, running: make(chan struct{}), stop: make(chan struct{})}
 	close(p.running)
@@ -77,10 +77,10 @@ func (p *process) employ(rng *rand.Rand) {
 	p.working.Go(w.run)
 }
 
-// again is how long a program waits that could not start.
+// again is the pause between two attempts of a program to start.
 const again = 50 * time.Millisecond
 
-// start makes the library's instance, as often as it takes. It returns nil if the
+// start makes the library's instance, with as many attempts as necessary. It returns nil if the
 // process ends before.
 func (p *process) start(o Options) Instance {
 	for p.ctx.Err() == nil && !isClosed(p.stop) {
@@ -103,7 +103,7 @@ func (p *process) start(o Options) Instance {
 	return nil
 }
 
-// gate returns when the process runs.
+// gate waits until the process runs.
 func (p *process) gate() {
 	for {
 		p.mu.Lock()
@@ -116,7 +116,7 @@ func (p *process) gate() {
 	}
 }
 
-// pause stops the process's callers and its network. Its timers go on.
+// pause stops the process's callers and its network. Its timers continue.
 func (p *process) pause() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,8 +137,8 @@ func (p *process) resume() {
 	p.path.Resume()
 }
 
-// kill ends the process as a crash does, or with it its host, of which the server hears
-// nothing. What its goroutines do until they have ended nobody notices.
+// kill ends the process as a crash does. If host is set, its host dies too, of which the server is
+// not notified. What the goroutines do until they have ended has no effect.
 func (p *process) kill(host bool) {
 	p.mu.Lock()
 	if p.killed {
@@ -152,7 +152,7 @@ func (p *process) kill(host bool) {
 	p.path.Kill(host)
 	p.resume()
 	p.cancel()
-	for _, w := range workers { // a context would end its children in any order
+	for _, w := range workers { // cancelling a common parent would end them in any order
 		w.cancel()
 	}
 	p.end()
@@ -161,7 +161,7 @@ func (p *process) kill(host bool) {
 	}
 }
 
-// end has no new work begin.
+// end stops new work.
 func (p *process) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -183,12 +183,12 @@ func (p *process) isPaused() bool {
 	return !isClosed(p.running)
 }
 
-// drainLimit is how long the last calls may take once all is healed. A client may wait
-// for an answer that was lost for three times its timeout, which is three seconds.
+// drainLimit is how long the last calls may take after the healing. A client may wait
+// for a lost answer for three times its timeout, which is three seconds.
 const drainLimit = 30 * time.Second
 
-// drain has the workers finish, and then closes the instance. It reports whether they
-// did so within the limit.
+// drain lets the workers finish, and then closes the instance. It reports whether the workers
+// finished within the limit.
 func (p *process) drain() bool {
 	p.end()
 	done := make(chan struct{})

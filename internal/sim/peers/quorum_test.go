@@ -30,13 +30,13 @@ const (
 	majorityTTL = time.Second
 	longestTTL  = 1200 * time.Millisecond
 	hotSeconds  = 5
-	rounds      = 25 // in which three of five members restart empty
+	rounds      = 25 // rounds in which three of five members restart empty
 )
 
-// locking takes the lock for one process, and returns what frees it.
+// locking acquires the lock for one process, and returns a function that frees it.
 type locking func(context.Context) (free func(), err error)
 
-// majorities are the libraries that lock at a majority of Redis masters.
+// majorities lists the libraries that lock at a majority of Redis masters.
 var majorities = map[string]func(t *testing.T, clients []*redis.Client) locking{
 	"lockgen": func(t *testing.T, clients []*redis.Client) locking {
 		members := map[string]driver.Backend{}
@@ -55,7 +55,7 @@ var majorities = map[string]func(t *testing.T, clients []*redis.Client) locking{
 		for _, c := range clients {
 			pools = append(pools, goredis.NewPool(c))
 		}
-		all := redsync.New(pools...) // which gives a member a twentieth of the ttl, 50 ms
+		all := redsync.New(pools...) // its limit for one member is a twentieth of the ttl, 50 ms
 		return func(ctx context.Context) (func(), error) {
 			m := all.NewMutex(majorityKey, redsync.WithExpiry(majorityTTL), redsync.WithTries(math.MaxInt))
 			err := m.LockContext(ctx)
@@ -64,9 +64,9 @@ var majorities = map[string]func(t *testing.T, clients []*redis.Client) locking{
 	},
 }
 
-// TestQuorumBesideRedsync has both lock at five masters, a millisecond and more away: what a
-// hot key of three processes yields with all well and with two masters hung, and how often two
-// are inside when three masters restart empty while one is.
+// TestQuorumBesideRedsync compares both libraries at five masters, with a latency of a millisecond and more. It measures
+// a hot key of three processes, with no master hung and with two, and how often two processes are
+// inside when three masters restart empty while one is inside.
 func TestQuorumBesideRedsync(t *testing.T) {
 	doubles := map[string]int{}
 	for _, name := range []string{"lockgen", "redsync"} {
@@ -90,9 +90,9 @@ func TestQuorumBesideRedsync(t *testing.T) {
 				processes = append(processes, majorities[name](t, clients))
 			}
 			well := hot(processes)
-			t.Logf("%s, all well: %v", name, well)
+			t.Logf("%s, no master hung: %v", name, well)
 			if rate := well.sections / hotSeconds; name == "lockgen" && rate < 200 {
-				t.Errorf("%d sections/s with all well: processes that compete split the votes", rate)
+				t.Errorf("only %d sections/s with no master hung: competing processes split the votes", rate)
 			}
 			members[1].Pause()
 			members[3].Pause()
@@ -107,14 +107,14 @@ func TestQuorumBesideRedsync(t *testing.T) {
 		})
 	}
 	if doubles["lockgen"] != 0 {
-		t.Error("lockgen granted the lock twice")
+		t.Error("lockgen granted the lock to two processes")
 	}
 	if doubles["redsync"] < rounds/2 {
-		t.Error("redsync, which knows no waiting rule, did not show it: the faults are none")
+		t.Error("redsync, which has no waiting rule, shows no double grant: the faults have no effect")
 	}
 }
 
-// yield is what a hot key yielded.
+// yield holds the results of a hot key.
 type yield struct {
 	sections int
 	doubles  int64
@@ -127,7 +127,7 @@ func (y yield) String() string {
 	return fmt.Sprintf("%d sections/s, wait p50 %v, p99 %v, %d double grants", y.sections/hotSeconds, at(50), at(99), y.doubles)
 }
 
-// hot has two callers of each process take the lock for some time.
+// hot lets two callers of each process acquire the lock for some time.
 func hot(processes []locking) (y yield) {
 	ctx, cancel := context.WithTimeout(context.Background(), hotSeconds*time.Second)
 	defer cancel()
@@ -159,7 +159,7 @@ func hot(processes []locking) (y yield) {
 	return y
 }
 
-// forgotten returns 1 if a process has the lock while another is inside, which it took before
+// forgotten returns 1 if a process gets the lock while another is inside that acquired it before
 // some members restarted empty.
 func forgotten(t *testing.T, processes []locking, some []*sim.Redis) int {
 	free, err := processes[0](t.Context())

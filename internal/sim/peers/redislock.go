@@ -92,7 +92,7 @@ type redislockHeld struct {
 	renewal context.CancelFunc
 }
 
-// refresh renews once and reports whether to go on.
+// refresh renews once and reports whether to continue.
 func (h *redislockHeld) refresh(ctx context.Context) bool {
 	if errors.Is(h.lock.Refresh(ctx, h.ttl, nil), redislock.ErrNotObtained) {
 		h.lost.Store(true)

@@ -92,8 +92,8 @@ type redsyncHeld struct {
 	renewal context.CancelFunc
 }
 
-// extend renews once and reports whether to go on: what the server or the network
-// refused is tried again, that the lock is another's is final.
+// extend renews once and reports whether to continue. It tries again after an error of the server or the
+// network, but not if the lock has another owner.
 func (h *redsyncHeld) extend(ctx context.Context) bool {
 	ok, err := h.mutex.ExtendContext(ctx)
 	var network *redsync.RedisError
@@ -128,8 +128,8 @@ func (h *redsyncHeld) Release(ctx context.Context) error {
 	return err
 }
 
-// renew calls extend at each third of the lease, until it returns false or the
-// returned function is called. That function does not wait for a call under way.
+// renew calls extend at each third of the lease, until extend returns false or the
+// returned function is called. That function does not wait for a running call.
 func renew(o Options, extend func(context.Context) bool) context.CancelFunc {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {

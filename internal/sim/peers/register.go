@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// register is the resource that the locks guard. A read or a write of a holder that has
-// a fencing token is refused if the token is below one that it has seen; of a holder
-// that has none it takes all, as a plain database does.
+// register is the resource that the locks guard. It refuses a read or write of a holder with
+// a fencing token if it has seen a higher token. From a holder
+// without a token it accepts everything, as a plain database does.
 type register struct {
 	episode *episode
 	latency time.Duration
@@ -16,13 +16,13 @@ type register struct {
 	keys map[string]*value
 }
 
-// value is what the register knows of one key.
+// value is the state of one key.
 type value struct {
-	token uint64 // the highest that was seen
-	last  *hold  // of those whose read or write was taken, the one that was acquired last
+	token uint64 // the highest token so far
+	last  *hold  // of the holds with an accepted read or write, the one that was acquired last
 }
 
-// access reads or writes in the name of h, and reports whether that was taken. It takes
+// access reads or writes for h, and reports whether that was accepted. It takes
 // as long as a message.
 func (r *register) access(h *hold, write bool) bool {
 	time.Sleep(r.latency)

@@ -12,26 +12,26 @@ import (
 	"github.com/lockgen/lockgen/internal/sim"
 )
 
-// Row is what came of all episodes of one library.
+// Row holds the results of all episodes of one library.
 type Row struct {
 	Peer               string
-	Repeatable         bool // the runtime is that of package goruntime
+	Repeatable         bool // the program was built with the runtime of package goruntime
 	Episodes, Sections int
-	Cells              []Cell // for each oracle
+	Cells              []Cell // one for each oracle
 	Rates              int    // the sum of the rates of waiters, in requests per second
 	Hashes             []uint64
 	Virtual, Real      time.Duration
 }
 
-// Cell is what one oracle found.
+// Cell holds the results of one oracle.
 type Cell struct {
 	Oracle             string
 	Findings, Episodes int
-	Seed               uint64 // the first one that shows it; 0 is none
-	Finding            string // the first of that seed
+	Seed               uint64 // the first seed with a finding; 0 if there is none
+	Finding            string // the first finding of that seed
 }
 
-// Run plays count seeds from first on with p and returns the sums.
+// Run runs count seeds from first on with p and returns the sums.
 func Run(t *testing.T, p Peer, first, count uint64) Row {
 	row := Row{Peer: p.Name(), Repeatable: sim.Repeatable, Cells: make([]Cell, len(Oracles()))}
 	for _, o := range Oracles() {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// split cuts the first whole request, an array of bulk strings, off data. It returns
+// split splits the first complete request, an array of bulk strings, off data. It returns
 // nil words if there is none yet.
 func split(data []byte) (words []string, request, rest []byte) {
 	count, at, ok := number(data, 0, '*')
@@ -24,7 +24,7 @@ func split(data []byte) (words []string, request, rest []byte) {
 	return words, data[:at], data[at:]
 }
 
-// number reads a line that begins with mark and a number, and returns where the next
+// number parses a line that begins with mark and a number. next is where the next
 // line begins.
 func number(data []byte, at int, mark byte) (n, next int, ok bool) {
 	end := bytes.IndexByte(data[at:], '\n')
@@ -41,5 +41,5 @@ func number(data []byte, at int, mark byte) (n, next int, ok bool) {
 	return n, at + end + 1, true
 }
 
-// isCommand reports whether the request is of that command.
+// isCommand reports whether the request is the command name.
 func isCommand(words []string, name string) bool { return strings.EqualFold(words[0], name) }

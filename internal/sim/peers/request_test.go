@@ -17,7 +17,7 @@ func TestSplit(t *testing.T) {
 	}
 	for n := range len(request) {
 		if words, _, rest := split([]byte(two[:n])); words != nil || len(rest) != n {
-			t.Fatalf("%d bytes of a request are taken for all: %q", n, words)
+			t.Fatalf("%d bytes of a request are accepted as complete: %q", n, words)
 		}
 	}
 }
@@ -33,7 +33,7 @@ func TestLongestGap(t *testing.T) {
 		{nil, 0, 10 * time.Second},
 		{[]span{{at(4), at(5)}}, 5, 5 * time.Second},
 		{[]span{{at(4), at(5)}, {at(3), at(9)}}, 0, 3 * time.Second},
-		{[]span{{at(2), time.Time{}}}, 0, 2 * time.Second}, // it has not ended
+		{[]span{{at(2), time.Time{}}}, 0, 2 * time.Second}, // a span without an end
 		{[]span{{at(-5), at(1)}, {at(12), at(13)}}, 1, 9 * time.Second},
 		{[]span{{at(-5), at(20)}}, 0, 0},
 	} {

@@ -77,8 +77,8 @@ func (rueidislockPeer) Start(o Options) (Instance, error) {
 
 type rueidislockInstance struct{ locker rueidislock.Locker }
 
-// Acquire implements [Instance]. The context of the call is that of the hold too, so
-// that a wait is bounded by a timer that ends with it.
+// Acquire implements [Instance]. The context of the call is also that of the hold, so
+// a timer that is stopped after the call limits the wait.
 func (i rueidislockInstance) Acquire(ctx context.Context, key string, wait time.Duration) (Held, error) {
 	lock := i.locker.WithContext
 	switch {
@@ -122,8 +122,8 @@ func (h *rueidislockHeld) Check(context.Context) error {
 // Token implements [Held].
 func (h *rueidislockHeld) Token() (uint64, bool) { return 0, false }
 
-// Release implements [Held]. The library's function takes no context and has no
-// result: it returns when the request is answered or given up.
+// Release implements [Held]. The library's function has no context and no
+// result. It returns when the request is answered or given up.
 func (h *rueidislockHeld) Release(context.Context) error {
 	err := h.Check(context.Background())
 	h.cancel()

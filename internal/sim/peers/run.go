@@ -13,12 +13,12 @@ import (
 	"github.com/lockgen/lockgen/internal/sim"
 )
 
-// Play plays the plan of a seed with a library, in a bubble of its own. It must not run
-// beside another. With verbose the result has a log.
+// Play runs the plan of a seed with a library, in a new bubble. Only one Play may run at
+// a time. If verbose is set, the result has a log.
 func Play(t *testing.T, p Peer, seed uint64, verbose bool) (r *Result) {
 	plan := sim.NewPlan(seed, sim.Choice{Engine: "redis", Kinds: Kinds()})
-	runtime.GC() // within an episode it would disturb the order of goroutines
-	runtime.GC() // and again: what pools keep must not go from one bubble to the next
+	runtime.GC() // during an episode it would change the order of goroutines
+	runtime.GC() // a second one empties pools, whose contents must not go from one bubble to the next
 	t.Run(fmt.Sprintf("%s/%d", p.Name(), seed), func(t *testing.T) {
 		defer func() {
 			if stuck := recover(); stuck != nil {
@@ -29,7 +29,7 @@ func Play(t *testing.T, p Peer, seed uint64, verbose bool) (r *Result) {
 			}
 		}()
 		guard := time.AfterFunc(hung, func() {
-			panic(fmt.Sprintf("peers: %s seed %d lets no virtual time pass\n%s", p.Name(), seed, stacks()))
+			panic(fmt.Sprintf("peers: virtual time does not pass in %s seed %d\n%s", p.Name(), seed, stacks()))
 		})
 		defer guard.Stop()
 		cryptotest.SetGlobalRandom(t, seed)
@@ -38,16 +38,16 @@ func Play(t *testing.T, p Peer, seed uint64, verbose bool) (r *Result) {
 	return r
 }
 
-// hung is how long an episode may take of real time: virtual time does not pass while a
-// goroutine runs on, or waits for a mutex whose owner waits.
+// hung is how long an episode may take in real time. Virtual time does not pass while a
+// goroutine does not block, or waits for a mutex whose owner waits.
 const hung = time.Minute
 
-// prepare sets the program up so that episodes can be repeated.
+// prepare prepares the program so that episodes can be repeated.
 func prepare(t *testing.T) {
 	runtime.GOMAXPROCS(1)
 	runtime.MemProfileRate = 0
 	debug.SetGCPercent(-1)
-	for _, p := range everything() { // for what a program does once only
+	for _, p := range everything() { // because libraries do some work only once in a program
 		Play(t, p, 0, false)
 	}
 }

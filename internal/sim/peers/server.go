@@ -10,16 +10,16 @@ import (
 	"github.com/lockgen/lockgen/internal/sim"
 )
 
-// server is the Redis of an episode and what the harness knows of it.
+// server is the Redis of an episode with the data that the oracles need.
 type server struct {
 	*sim.Redis
 
 	mu      sync.Mutex // guards the rest
-	run     int        // counts its starts
+	run     int        // number of starts
 	down    bool
 	running chan struct{}     // closed while it is not paused
-	scripts map[string]string // by their SHA1, as they were sent
-	senders map[string]int    // of each word that may be an owner's: the process
+	scripts map[string]string // texts of the scripts that were sent, by SHA1
+	senders map[string]int    // by word that may be an owner: the process that sent it
 }
 
 func newServer() *server {
@@ -28,7 +28,7 @@ func newServer() *server {
 	return s
 }
 
-// Pause stops the server, which keeps its connections.
+// Pause stops the server. Its connections stay.
 func (s *server) Pause() {
 	s.mu.Lock()
 	if isClosed(s.running) {
@@ -65,15 +65,15 @@ func (s *server) Start(empty bool) {
 	s.Redis.Start(empty)
 }
 
-// runs returns how often the server was started.
+// runs returns the number of starts of the server.
 func (s *server) runs() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.run
 }
 
-// deliver executes a request that arrives beside its connection, unless the server
-// that it was sent to is not there any more.
+// deliver executes a request that arrives outside of its connection, unless the run of the server
+// to which it was sent is over.
 func (s *server) deliver(words []string, run int) {
 	for {
 		s.mu.Lock()
@@ -90,7 +90,7 @@ func (s *server) deliver(words []string, run int) {
 	_, _ = s.Do(words...)
 }
 
-// note remembers who sent a request and returns the text of the script that it calls.
+// note records the sender of a request and returns the text of the script that it calls.
 func (s *server) note(process int, words []string) (script string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,17 +115,17 @@ func (s *server) note(process int, words []string) (script string) {
 
 func isLoad(words []string) bool { return len(words) == 3 && strings.EqualFold(words[1], "load") }
 
-// ownerLeast and ownerMost bound the length of what libraries write as a lock's owner.
+// ownerLeast and ownerMost are the limits of the length of an owner that libraries write.
 const ownerLeast, ownerMost = 16, 64
 
-// lease is what the server has of one lock.
+// lease is the state of one lock at the server.
 type lease struct {
 	owner string        // "" if it is free
-	left  time.Duration // until it expires; negative is for ever
+	left  time.Duration // until it expires; negative if it never expires
 	ends  time.Time     // when it expires, if it does
 }
 
-// look returns the state of the lock at the Redis key: a string, or a hash with its
+// look returns the state of the lock at the Redis key, which is a string, or a hash with the
 // owner as the field.
 func (s *server) look(key string) (l lease) {
 	value, err := s.Do("GET", key)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// watch waits for the end of h's lease at the server, and looks a moment later whether
+// watch waits for the end of h's lease at the server, and checks a moment later whether
 // h's context has ended too.
 func (e *episode) watch(h *hold) {
 	for {
@@ -25,12 +25,12 @@ func (e *episode) watch(h *hold) {
 	e.mu.Unlock()
 	ctx := h.held.Context()
 	lives := h.lasts(tellable + time.Microsecond)
-	if lives && ctx != context.Background() && ctx.Err() == nil && !h.process.isPaused() { // or Check is there for that
-		e.outlived(h, "its context lives")
+	if lives && ctx != context.Background() && ctx.Err() == nil && !h.process.isPaused() { // otherwise only Check can tell
+		e.outlived(h, "its context is live")
 	}
 }
 
-// lasts returns after d, with true if h's release has not begun by then.
+// lasts waits for d. It returns true if h's release has not begun by then.
 func (h *hold) lasts(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -44,9 +44,9 @@ func (h *hold) lasts(d time.Duration) bool {
 	}
 }
 
-// believes reports whether o, of another worker that runs, has cause to believe that it holds.
-// The answers of a library that asks the server are good for one ttl, but not while it
-// asks again.
+// believes reports whether o, a hold of another running worker, has reason to believe that the lock is held.
+// If the library asks the server, an answer counts for one ttl, but not while a new Check
+// is running.
 func (e *episode) believes(o *hold) bool {
 	now := time.Now()
 	e.mu.Lock()
@@ -61,7 +61,7 @@ func (e *episode) believes(o *hold) bool {
 	return o.held.Check(context.Background()) == nil
 }
 
-// exclusive looks whether another is inside while h has just been told that it holds.
+// exclusive checks whether another hold is inside. The library has just said that h has the lock.
 func (e *episode) exclusive(h *hold) {
 	e.mu.Lock()
 	var others []*hold
@@ -92,16 +92,16 @@ func earlier(a, b time.Time) time.Time {
 	return b
 }
 
-// staleWrite is called for a write of h that was taken, although last, which was
+// staleWrite is called for an accepted write of h if last, which was
 // acquired later, has read or written before.
 func (e *episode) staleWrite(h, last *hold) {
 	if !e.excused(h.key, earlier(h.since, last.since), time.Now()) {
-		e.find(Stale, h.key, "a write of hold %d of process %d is taken after hold %d of process %d has been there",
+		e.find(Stale, h.key, "a write of hold %d of process %d is accepted after hold %d of process %d has read or written",
 			h.number, h.process.number, last.number, last.process.number)
 	}
 }
 
-// releasing notes that the release of h begins, and returns what the server has.
+// releasing records that the release of h begins, and returns the state at the server.
 func (p *process) releasing(h *hold) lease {
 	p.episode.mu.Lock()
 	h.leaving = true
@@ -110,8 +110,8 @@ func (p *process) releasing(h *hold) lease {
 	return p.server.look(p.peer.ServerKey(h.key))
 }
 
-// released notes that the release of h has returned, and looks whether it took the lock
-// away from another.
+// released records that the release of h has returned, and checks whether it freed the lock of
+// another hold.
 func (p *process) released(h *hold, err error, before lease) {
 	e, now := p.episode, time.Now()
 	e.mu.Lock()
@@ -129,7 +129,7 @@ func (p *process) released(h *hold, err error, before lease) {
 	}
 	e.mu.Unlock()
 	if robbed != nil && !robbed.process.isKilled() && (before.left < 0 || now.Before(before.ends)) && !e.excused(h.key, robbed.since, now) {
-		e.find(Foreign, h.key, "the release of hold %d of process %d took it from hold %d of process %d",
+		e.find(Foreign, h.key, "the release of hold %d of process %d freed the lock of hold %d of process %d",
 			h.number, p.number, robbed.number, robbed.process.number)
 	}
 }

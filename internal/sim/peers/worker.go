@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// worker is one goroutine of a process that plays one scene after the other.
+// worker is one goroutine of a process that runs one scene after another.
 type worker struct {
 	*process
 	rng    *rand.Rand
@@ -27,7 +27,7 @@ var scenes = []scene{
 	{12, (*worker).try},
 	{10, (*worker).patient},
 	{16, (*worker).cancelled},
-	{3, (*worker).long}, // a few, or nobody else would get a turn
+	{3, (*worker).long}, // rare, so that others get a turn
 	{2, (*worker).frozen},
 }
 
@@ -55,7 +55,7 @@ func (w *worker) draw() scene {
 
 func (w *worker) key() string { return w.plan.Keys[w.rng.IntN(len(w.plan.Keys))] }
 
-// between draws a time, of whole grains if the plan has them: then much ends together.
+// between draws a time. If the plan has a grain, it draws a multiple of it, so that many events happen together.
 func (w *worker) between(least, most time.Duration) time.Duration {
 	d := least + time.Duration(w.rng.Int64N(int64(most-least)+1))
 	if g := w.plan.Grain; g > 0 {
@@ -64,7 +64,7 @@ func (w *worker) between(least, most time.Duration) time.Duration {
 	return d
 }
 
-// brief is the length of most sections.
+// brief draws the length of most sections.
 func (w *worker) brief() time.Duration {
 	switch w.rng.IntN(5) {
 	case 0:
@@ -82,7 +82,7 @@ func (w *worker) wait() {
 
 func (w *worker) try() { w.do(w.ctx, w.key(), 0, w.brief()) }
 
-// patient waits for as long as it takes, and tries again after an error.
+// patient waits without a limit, and tries again after an error.
 func (w *worker) patient() {
 	key, d := w.key(), w.brief()
 	for !w.do(w.ctx, key, -1, d) && !isClosed(w.stop) {
@@ -90,9 +90,9 @@ func (w *worker) patient() {
 	}
 }
 
-// cancelled gives up at some moment: waiting, sending, inside, or releasing.
+// cancelled gives up at a random moment: while it waits, sends, is inside, or releases.
 func (w *worker) cancelled() {
-	// From microseconds to 150 ms, as many below as above a millisecond.
+	// From a microsecond to 150 ms, with a uniform logarithm.
 	after := time.Duration(math.Exp(w.rng.Float64()*math.Log(150e3))) * time.Microsecond
 	ctx, cancel := context.WithCancel(w.ctx)
 	if w.rng.IntN(2) == 0 {
@@ -104,12 +104,12 @@ func (w *worker) cancelled() {
 	w.do(ctx, w.key(), -1, 20*time.Millisecond)
 }
 
-// long works for a time around the length of the lease, which is renewed.
+// long works for about the length of the lease, which is renewed.
 func (w *worker) long() {
 	w.do(w.ctx, w.key(), time.Second, w.between(w.plan.TTL/2, 2*w.plan.TTL))
 }
 
-// frozen holds a lock and has its whole process stopped for up to three leases between
+// frozen holds a lock, and its whole process is stopped for up to three leases between
 // the check and the write.
 func (w *worker) frozen() {
 	h := w.acquire(w.ctx, w.key(), time.Second)
@@ -127,11 +127,11 @@ func (w *worker) frozen() {
 	}
 }
 
-// do holds key around a section of length d, and reports whether it was acquired.
+// do acquires key, runs a section of length d and releases the key. It reports whether key was acquired.
 func (w *worker) do(ctx context.Context, key string, wait, d time.Duration) bool {
 	h := w.acquire(ctx, key, wait)
 	if h == nil {
-		// Where the server can't be reached, failures would follow without a pause.
+		// If the server can't be reached, failures would follow without a pause.
 		time.Sleep(w.between(0, 4*time.Millisecond))
 		return false
 	}
@@ -140,16 +140,16 @@ func (w *worker) do(ctx context.Context, key string, wait, d time.Duration) bool
 	return true
 }
 
-// call is an acquire under way, or over.
+// call is one acquire.
 type call struct {
 	process    *process
 	key        string
 	begin, end time.Time                 // end is zero while it lasts
-	limit      time.Time                 // when the wait is over; zero is never
+	limit      time.Time                 // when the wait is over; zero if it has no limit
 	ended      atomic.Pointer[time.Time] // when its context ended
 }
 
-// due returns when the call had to return, and false if it has no end.
+// due returns when the call must return, or false if it has no limit.
 func (c *call) due() (time.Time, bool) {
 	at := c.limit
 	if t := c.ended.Load(); t != nil && (at.IsZero() || t.Before(at)) {
@@ -158,7 +158,7 @@ func (c *call) due() (time.Time, bool) {
 	return at, !at.IsZero()
 }
 
-// acquire returns nil if it fails.
+// acquire acquires key. It returns nil if that fails.
 func (w *worker) acquire(ctx context.Context, key string, wait time.Duration) *hold {
 	c := &call{process: w.process, key: key, begin: time.Now()}
 	if wait > 0 {
@@ -179,8 +179,8 @@ func (w *worker) acquire(ctx context.Context, key string, wait time.Duration) *h
 	return w.acquired(c, held)
 }
 
-// section works under the lock for d, by the rules: it checks before each effect, and
-// ends when it is told that the lock is lost.
+// section works under the lock for d as a correct program does: it checks before each effect, and
+// ends when it learns that the lock is lost.
 func (w *worker) section(h *hold, d time.Duration) {
 	end := time.Now().Add(d)
 	if !w.check(h) {
@@ -193,7 +193,7 @@ func (w *worker) section(h *hold, d time.Duration) {
 			return
 		}
 		if w.rng.IntN(2) == 0 {
-			if w.rng.IntN(4) == 0 { // the gap that only a token covers
+			if w.rng.IntN(4) == 0 { // between check and write only a token protects
 				time.Sleep(w.between(0, 3*time.Millisecond))
 				w.gate()
 			}
@@ -207,13 +207,13 @@ func (w *worker) section(h *hold, d time.Duration) {
 	}
 }
 
-// checkLimit and releaseLimit bound what a section asks of the server.
+// checkLimit and releaseLimit are the time limits of a section's requests.
 const (
 	checkLimit   = 250 * time.Millisecond
 	releaseLimit = time.Second
 )
 
-// check asks whether the lock is held, as a careful program does before each effect.
+// check checks whether the lock is held, as a careful program does before each effect.
 func (w *worker) check(h *hold) bool {
 	ctx, cancel := context.WithTimeout(w.ctx, checkLimit)
 	defer cancel()

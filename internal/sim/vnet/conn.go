@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// dialLimit is how long a connection is tried for, as go-redis's dialer does.
+// dialLimit is how long Dial tries to connect, the same as go-redis's dialer.
 const dialLimit = 5 * time.Second
 
-// Dial makes a connection and hands its other end, and the flow that carries it, to
-// accept, when the request for it arrives. It returns when the server's answer is
-// here, when ctx ends, or after 5 s.
+// Dial makes a connection. When the request for it arrives, Dial passes the other end and
+// the flow of the connection to accept. It returns when the server's answer has
+// arrived, when ctx ends, or after 5 s.
 func (p *Path) Dial(ctx context.Context, accept func(*End, *Flow) bool) (net.Conn, error) {
 	if p.isDead() {
 		return nil, &net.OpError{Op: "dial", Net: "vnet", Err: syscall.ENETDOWN}
@@ -52,7 +52,7 @@ func (p *Path) Dial(ctx context.Context, accept func(*End, *Flow) bool) (net.Con
 	return nil, &net.OpError{Op: "dial", Net: "vnet", Err: err}
 }
 
-// End is one end of a connection. Its Write never blocks: it is bounded by nothing.
+// End is one end of a connection. Its Write never blocks, because the buffer has no limit.
 type End struct {
 	flow *Flow
 	out  Direction
@@ -60,10 +60,10 @@ type End struct {
 
 	mu       sync.Mutex // guards the rest
 	buf      []byte
-	err      error         // what Read says when buf is empty
-	closed   bool          // by its own side
+	err      error         // the result of Read when buf is empty
+	closed   bool          // closed by its own side
 	changed  chan struct{} // closed at each change
-	broken   chan struct{} // closed with err
+	broken   chan struct{} // closed when err is set
 	deadline time.Time
 }
 
@@ -73,13 +73,13 @@ func newEnd() *End { return &End{changed: make(chan struct{}), broken: make(chan
 // connection was cut.
 func (e *End) Failed() <-chan struct{} { return e.broken }
 
-// wake tells who reads that something changed. The end is locked.
+// wake wakes readers after a change. The end's mutex must be held.
 func (e *End) wake() {
 	close(e.changed)
 	e.changed = make(chan struct{})
 }
 
-// feed appends what arrived.
+// feed appends data that has arrived.
 func (e *End) feed(p []byte) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -90,7 +90,7 @@ func (e *End) feed(p []byte) {
 	e.wake()
 }
 
-// Fail ends the reading with err, behind what has arrived.
+// Fail makes Read return err after the data that has arrived.
 func (e *End) Fail(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -132,7 +132,7 @@ func (e *End) Read(p []byte) (int, error) {
 	}
 }
 
-// await returns when changed is closed, or after d if that is not negative.
+// await waits until changed is closed, or for d if d is not negative.
 func await(changed <-chan struct{}, d time.Duration) {
 	if d < 0 {
 		<-changed
@@ -162,7 +162,7 @@ func (e *End) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Close implements [net.Conn]. What was written before arrives.
+// Close implements [net.Conn]. Data that was written before still arrives.
 func (e *End) Close() error {
 	e.mu.Lock()
 	if e.closed {

@@ -1,5 +1,5 @@
 // Package vnet is a network inside one bubble of testing/synctest. Messages take
-// virtual time. A simulation delays, holds up and loses them and cuts connections; all
+// virtual time. A simulation delays, holds back and loses them and cuts connections. All
 // random choices come from one seed.
 //
 // A [Path] leads from one process to a server. A [Flow] is one connection on it. Messages
@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Direction is one of the two ways of a message, or both.
+// Direction is one of the two directions of messages, or both.
 type Direction int
 
 // The directions.
@@ -24,10 +24,10 @@ const (
 	Both = Requests | Replies
 )
 
-// index is 0 for requests and 1 for replies.
+// index returns 0 for requests and 1 for replies.
 func (d Direction) index() int { return int(d) - 1 }
 
-// Path is the way of one process to one server.
+// Path is the network between one process and one server.
 type Path struct {
 	latencyLeast time.Duration
 	number       int
@@ -40,12 +40,12 @@ type Path struct {
 	paused  bool
 	refused bool
 	dead    bool
-	lost    []*Flow // whose server was not told of the death of their host
+	lost    []*Flow // flows of a dead host, of whose end the server was not notified
 }
 
-// NewPath returns a Path with a number, of which its chance is drawn and of seed. A
-// message takes latency at least; half of it on average, and four times as much now and
-// then, come on top.
+// NewPath returns a Path with a number. Its random choices depend on seed and number. A
+// message takes between one and two times latency. One in fifty takes longer, by up to four
+// times latency.
 func NewPath(latency time.Duration, seed uint64, number int) *Path {
 	return &Path{latencyLeast: latency, number: number, rng: rand.New(rand.NewPCG(seed, uint64(number)))}
 }
@@ -55,16 +55,16 @@ type Flow struct {
 	path *Path
 	cut  func(tell bool) // ends the connection that the flow carries
 
-	// Under the path's mutex.
+	// Guarded by the path's mutex:
 	last  [2]time.Time // when the last message arrives
-	sent  [2][]func()  // on their way, in order: after a stall timers fire in any
-	held  [2][]func()  // arrived at a hole
-	over  [2]bool      // nothing is delivered any more
+	sent  [2][]func()  // messages on their way, in order, since after a stall timers fire in any order
+	held  [2][]func()  // messages that a hole holds back
+	over  [2]bool      // no more messages are delivered
 	muted bool         // replies are lost
 }
 
-// NewFlow begins a flow. cut is called, without a lock, when a fault ends it: its
-// process hears of that at once, and the server only if tell is set.
+// NewFlow begins a flow. When a fault ends the flow, cut is called without a mutex held: it must
+// notify the process at once, and the server only if tell is set.
 func (p *Path) NewFlow(cut func(tell bool)) *Flow {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -73,11 +73,11 @@ func (p *Path) NewFlow(cut func(tell bool)) *Flow {
 	return f
 }
 
-// On reports whether f is a flow of the path with this number.
+// On reports whether f belongs to the path with this number.
 func (f *Flow) On(number int) bool { return f.path.number == number }
 
-// Send has deliver called when a message that is sent now arrives, on a goroutine of
-// its own, unless it is lost. It does not wait.
+// Send sends a message. When the message arrives, deliver is called in a new goroutine, unless
+// the message is lost. Send does not wait.
 func (f *Flow) Send(dir Direction, deliver func()) {
 	p, i := f.path, dir.index()
 	p.mu.Lock()
@@ -95,7 +95,7 @@ func (f *Flow) Send(dir Direction, deliver func()) {
 	time.AfterFunc(at.Sub(now), func() { f.arrive(i) })
 }
 
-// latency draws how long a message takes. The path is locked.
+// latency draws how long a message takes. The path's mutex must be held.
 func (p *Path) latency() time.Duration {
 	least := p.latencyLeast
 	if least == 0 {
@@ -108,7 +108,7 @@ func (p *Path) latency() time.Duration {
 	return d
 }
 
-// arrive delivers the next message, or has it wait for the end of a hole.
+// arrive delivers the next message, or lets it wait for the end of a hole.
 func (f *Flow) arrive(i int) {
 	p := f.path
 	p.mu.Lock()
@@ -127,7 +127,7 @@ func (f *Flow) arrive(i int) {
 	deliver()
 }
 
-// Mute loses all replies of the flow from now on. Its process hears nothing more, and
+// Mute drops all replies of the flow from now on. Its process receives nothing more, but
 // the connection stays open.
 func (f *Flow) Mute() {
 	f.path.mu.Lock()
@@ -135,8 +135,8 @@ func (f *Flow) Mute() {
 	f.muted = true
 }
 
-// Reset ends the flow at once, and both ends hear of it. Replies that are under way are
-// lost; requests are, or all arrive.
+// Reset ends the flow at once, and both ends are notified. Replies on their way are lost.
+// Requests on their way are all lost or all arrive.
 func (f *Flow) Reset() {
 	f.path.mu.Lock()
 	lost := f.path.rng.IntN(2) == 0
@@ -147,8 +147,8 @@ func (f *Flow) Reset() {
 	}
 }
 
-// end ends the flow at its process's side. Unless requests are lost, those that are
-// under way arrive, and so must the end behind them.
+// end ends the flow at its process's side. Unless lost is set, requests on their way
+// still arrive, and the end must arrive after them.
 func (f *Flow) end(lost, tell bool) {
 	f.path.mu.Lock()
 	f.over = [2]bool{f.over[0] || lost, true}
@@ -167,7 +167,7 @@ func (p *Path) Delay(dir Direction, d time.Duration) {
 	}
 }
 
-// Hole holds up all that goes in dir, until Heal, as TCP does in a partition.
+// Hole holds back all messages in dir until Heal, as TCP does in a partition.
 func (p *Path) Hole(dir Direction) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -176,8 +176,8 @@ func (p *Path) Hole(dir Direction) {
 	}
 }
 
-// Pause holds up what goes to and from a process that does not run. What it has sent
-// goes on.
+// Pause holds back messages to and from a process that does not run. Messages that it has sent before
+// still arrive.
 func (p *Path) Pause() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -191,14 +191,14 @@ func (p *Path) Resume() {
 	p.release()
 }
 
-// Heal ends all faults but Kill and a pause.
+// Heal ends all faults except Kill and Pause.
 func (p *Path) Heal() {
 	p.mu.Lock()
 	p.delays, p.holes, p.refused = [2]time.Duration{}, [2]bool{}, false
 	p.release()
 }
 
-// release delivers what was held up, in order. It unlocks the path.
+// release delivers the messages that were held back, in order. It unlocks the path's mutex.
 func (p *Path) release() {
 	var due []func()
 	for _, f := range p.flows {
@@ -233,8 +233,8 @@ func (p *Path) Reset() {
 	}
 }
 
-// Kill ends the path for ever, as the death of its process does. Where the host died
-// with it the server hears nothing, and keeps its end of the connections.
+// Kill ends the path for good, as the death of its process does. If the host dies
+// too, the server is not notified and keeps its end of the connections.
 func (p *Path) Kill(host bool) {
 	if !host {
 		p.hangUp()
@@ -251,7 +251,7 @@ func (p *Path) Kill(host bool) {
 	}
 }
 
-// hangUp ends all connections behind what was sent on them.
+// hangUp ends all connections after the data that was sent on them.
 func (p *Path) hangUp() {
 	p.mu.Lock()
 	flows := slices.Clone(p.flows)
@@ -261,7 +261,7 @@ func (p *Path) hangUp() {
 	}
 }
 
-// Forget has the server give up the connections of a host that has died, as keep-alive
+// Forget makes the server give up the connections of a host that has died, as keep-alive
 // packets do after a while.
 func (p *Path) Forget() {
 	p.mu.Lock()
@@ -273,7 +273,7 @@ func (p *Path) Forget() {
 	}
 }
 
-// isRefused reports whether a connection can't be made now.
+// isRefused reports whether new connections are refused.
 func (p *Path) isRefused() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -23,7 +23,7 @@ func dial(t *testing.T, p *Path) (near, far *End, flow *Flow) {
 	return conn.(*End), far, flow
 }
 
-// read returns what arrives, and when.
+// read returns the data that arrives, and when.
 func read(t *testing.T, e *End) (string, time.Duration) {
 	t.Helper()
 	begin := time.Now()
@@ -84,8 +84,8 @@ func TestHoleHoldsUpAndHealDelivers(t *testing.T) {
 		near, far, _ := dial(t, p)
 		p.Hole(Requests)
 		write(t, near, "late")
-		write(t, far, "not held up")
-		if text, took := read(t, near); text != "not held up" || took > 10*latency {
+		write(t, far, "not held back")
+		if text, took := read(t, near); text != "not held back" || took > 10*latency {
 			t.Errorf("%q after %v", text, took)
 		}
 		time.AfterFunc(time.Second, p.Heal)
@@ -111,7 +111,7 @@ func TestMuteLosesReplies(t *testing.T) {
 	})
 }
 
-// A reset ends both ends, and what was sent to the server arrives whole or not at all.
+// TestReset checks that a reset ends both ends, and that the data sent to the server arrives completely or not at all.
 func TestReset(t *testing.T) {
 	arrived := 0
 	for number := range 40 {
@@ -135,8 +135,8 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// What a process sent before it was killed arrives; the server hears of its end, or not
-// if its host died.
+// TestKill checks that the data that a process sent before it was killed arrives, and that the server is notified of
+// its end unless the host has died.
 func TestKill(t *testing.T) {
 	for _, host := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -148,17 +148,17 @@ func TestKill(t *testing.T) {
 			text, err := io.ReadAll(far)
 			switch {
 			case host && (len(text) > 0 || !errors.Is(err, os.ErrDeadlineExceeded)):
-				t.Errorf("the server reads %q, %v, of a host that died", text, err)
+				t.Errorf("the server reads %q, %v from a dead host", text, err)
 			case !host && (string(text) != "request" || err != nil):
 				t.Errorf("the server reads %q, %v", text, err)
 			}
-			p.Heal() // does not revive it
+			p.Heal() // must not revive the process
 			if _, err := p.Dial(context.Background(), func(*End, *Flow) bool { return true }); err == nil {
-				t.Error("a dead process has dialed")
+				t.Error("a dead process has opened a connection")
 			}
 			p.Forget()
 			if _, err := far.Read(make([]byte, 1)); err != io.EOF {
-				t.Errorf("in the end the server reads %v", err)
+				t.Errorf("at the end the server reads %v", err)
 			}
 		})
 	}

@@ -194,7 +194,7 @@ func ttl(d time.Duration) int64 { return int64(d.Truncate(time.Millisecond)) }
 const reading = 100 * time.Microsecond
 
 // validUntil returns the deadline of l on the clock of histories, or a time a little
-// before. It reads the two clocks again until the readings are close together.
+// before. It repeats the readings of the two clocks until they are close together.
 func (b *witness) validUntil(l driver.Lease) int64 {
 	for {
 		before := b.out.Now()
@@ -205,7 +205,7 @@ func (b *witness) validUntil(l driver.Lease) int64 {
 	}
 }
 
-// outcome says what is known of the effect of a call with this error.
+// outcome returns what is known of the effect of a call with this error.
 func outcome(err error) history.Outcome {
 	var held *driver.HeldError
 	switch {

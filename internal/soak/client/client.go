@@ -30,20 +30,20 @@ const (
 // Config configures a client.
 type Config struct {
 	Proc        int
-	Addr        string // of the Redis, or of the proxy before it
+	Addr        string // of the Redis, or of the proxy in front of it
 	Register    string // the socket of the fenced register
 	Keys        []string
 	LockKinds   []LockKind
-	Sticky      bool // of mutexes, half are kept for a while after the release
+	Sticky      bool // half of the mutexes are kept for a while after the release
 	Extras      Extras
 	Seed        uint64
 	Workers     int
 	TTL         time.Duration
 	HandOff     time.Duration // lock.Options.HandOff
 	ReadTimeout time.Duration // redis.Options.ReadTimeout
-	Grain       time.Duration // waits and sections take whole ones, so that they end together in virtual time; 0 is any time
-	Longest     int           // a long section lasts so many TTL at most; 0 is 2
-	Calm        bool          // no faults will come: the watchdog has no excuse, and is tried more
+	Grain       time.Duration // lengths of waits and sections are multiples of it, so that they end together in virtual time; 0 is any time
+	Longest     int           // the most TTLs that a long section lasts; 0 means 2
+	NoFaults    bool          // the episode has no faults: no renewal may fail, and there are more long sections
 }
 
 // MainIfClient runs the process as a client if its environment says so. Then it does not
@@ -71,7 +71,7 @@ func MainIfClient() {
 func Run(cfg Config, out *history.Writer, in io.Reader) error {
 	redisClient := redis.NewClient(&redis.Options{
 		Addr: cfg.Addr, ReadTimeout: cfg.ReadTimeout, WriteTimeout: cfg.ReadTimeout,
-		PoolSize: 2, PipelinePoolSize: -1, // one pool for all, which hog exhausts
+		PoolSize: 2, PipelinePoolSize: -1, // one pool for all, which keepBusy exhausts
 	})
 	p, err := Start(cfg, World{
 		Backend:  redislock.New(redisClient),
@@ -81,17 +81,17 @@ func Run(cfg Config, out *history.Writer, in io.Reader) error {
 	if err != nil {
 		return err
 	}
-	var hogs sync.WaitGroup
-	hog(redisClient, p.stop, &hogs)
-	hogs.Go(func() { lateness(out, p.stop) })
-	_, _ = bufio.NewReader(in).ReadString('\n') // an error is the parent's end: drain as well
+	var background sync.WaitGroup
+	keepBusy(redisClient, p.stop, &background)
+	background.Go(func() { lateness(out, p.stop) })
+	_, _ = bufio.NewReader(in).ReadString('\n') // an error means that the parent has ended: drain as well
 	closed := p.Drain()
 	if closed.Ret == 0 {
 		out.End(closed)
 		return fmt.Errorf("%s\n%s", closed.Note, stacks())
 	}
 	_ = redisClient.Close()
-	hogs.Wait()
+	background.Wait()
 	if left := leaked(); left != "" && closed.Outcome == history.OK {
 		closed.Outcome, closed.Note = history.Fail, "goroutines left: "+left
 	}
@@ -115,9 +115,9 @@ func lateness(out *history.Writer, stop <-chan struct{}) {
 	}
 }
 
-// hog keeps all connections of the caller's client busy, as business traffic may. Locks
+// keepBusy keeps all connections of the caller's client busy, as business traffic may. Locks
 // must not wait for these connections.
-func hog(c *redis.Client, stop <-chan struct{}, running *sync.WaitGroup) {
+func keepBusy(c *redis.Client, stop <-chan struct{}, running *sync.WaitGroup) {
 	ctx, cancel := context.WithCancel(context.Background())
 	running.Go(func() {
 		<-stop

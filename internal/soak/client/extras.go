@@ -14,23 +14,23 @@ import (
 	"github.com/lockgen/lockgen/internal/soak/history"
 )
 
-// Extras are further options of calls, beside the kind of lock.
+// Extras are options of calls in addition to the kind of lock.
 type Extras struct {
-	Queue     bool // that only so many wait for the key
-	Delay     bool // that the lock stay closed for a while if it is lost
-	Condition bool // to wait under the lock until they are called
+	Queue     bool // a limit of the calls that wait for the key
+	Delay     bool // the lock stays closed for a while if it is lost
+	Condition bool // waiting under the lock for a condition
 }
 
-// Names are the names of Kinds and of the Extras.
+// Names returns the names of Kinds and of the Extras.
 func Names() []string { return append(Kinds(), "queue", "delay", "condition") }
 
-// DrawExtras draws some Extras. It always draws the one named only.
+// DrawExtras draws some Extras. If only is the name of one, it always draws that one.
 func DrawExtras(rng *rand.Rand, only string) Extras {
 	draw := func(name string) bool { return rng.IntN(4) == 0 || name == only }
 	return Extras{Queue: draw("queue"), Delay: draw("delay"), Condition: draw("condition")}
 }
 
-// ask returns p with the Extras of a call. nested says that the call holds a lock already.
+// ask returns p with the Extras of a call. nested says that the call already holds a lock.
 func (x Extras) ask(w *worker, p *lock.Policy, nested bool, keys int) *lock.Policy {
 	if keys > 1 || x == (Extras{}) {
 		return p
@@ -45,16 +45,16 @@ func (x Extras) ask(w *worker, p *lock.Policy, nested bool, keys int) *lock.Poli
 	return &more
 }
 
-// asked is the context key for the number of the hold of a call.
+// asked is the context key for the hold number of a call.
 type asked struct{}
 
-// holdOf returns that number, or 0.
+// holdOf returns the hold number in ctx, or 0.
 func holdOf(ctx context.Context) uint64 {
 	n, _ := ctx.Value(asked{}).(uint64)
 	return n
 }
 
-// condition waits under a lock until it is called, or calls those that wait.
+// condition waits for a condition under a lock, or signals it.
 func (w *worker) condition() {
 	p, key := w.policy(), w.key()
 	p.Wait = time.Second
@@ -68,13 +68,13 @@ func (w *worker) condition() {
 		return
 	}
 	_ = w.do(context.Background(), p, func(g *guard) {
-		if w.rng.IntN(4) == 0 { // until a renewal is under way
+		if w.rng.IntN(4) == 0 { // until a renewal is running
 			g.section(p.TTL/3 - w.between(0, 4*time.Millisecond))
 		} else {
 			g.section(w.brief())
 		}
 		switch n := w.rng.IntN(8); {
-		case n < 2: // often called as it gives up
+		case n < 2: // often signalled at the moment at which it gives up
 			g.await(w.between(time.Millisecond, 30*time.Millisecond))
 		case n < 4:
 			g.await(w.between(20*time.Millisecond, 2*time.Second))
@@ -89,8 +89,8 @@ func (w *worker) condition() {
 	}, key)
 }
 
-// lateCall lets two calls wait. It signals one when the first is about to give up. Then the other
-// one must get the signal.
+// lateCall lets two calls wait. It signals one of them when the first is about to give up. If the first
+// gives up, the other must get the signal.
 func (w *worker) lateCall(p *lock.Policy, key string) {
 	d := w.between(5*time.Millisecond, 40*time.Millisecond)
 	var waiting sync.WaitGroup
@@ -104,7 +104,7 @@ func (w *worker) lateCall(p *lock.Policy, key string) {
 	waiting.Wait()
 }
 
-// call calls those that wait for the condition.
+// call signals the condition, to one waiter or to all.
 func (g *guard) call(op history.Op, call func(*lock.Cond, context.Context) error) {
 	grant := g.grants[0]
 	r := g.out.Begin(history.Record{Op: op, Key: grant.Key, Hold: grant.Hold, Token: grant.Token, Outcome: history.OK})
@@ -114,7 +114,7 @@ func (g *guard) call(op history.Op, call func(*lock.Cond, context.Context) error
 	g.out.End(r)
 }
 
-// await waits until d is called. After that the hold is another one.
+// await waits for a signal of the condition, for d at most. After that the hold is a new one.
 func (g *guard) await(d time.Duration) {
 	before := g.grants[0]
 	again := before
@@ -131,14 +131,14 @@ func (g *guard) await(d time.Duration) {
 	switch {
 	case errors.Is(err, lock.ErrLost):
 		r.Outcome = history.Lost
-	case err != nil && token == before.Token: // the lock was not given up
+	case err != nil && token == before.Token: // the lock was not released
 		r.Outcome = history.Refused
-	case err != nil && ctx.Err() == nil: // the engine refused meanwhile
+	case err != nil && ctx.Err() == nil: // the engine refused the lock meanwhile
 		r.Outcome = history.Unknown
 	case err != nil:
 		r.Outcome = history.Fail
 	case held && token == before.Token:
-		g.broken(before.Key, "a Wait that was called has the token of before, %d", token)
+		g.broken(before.Key, "a Wait that was signalled returns with its old token %d", token)
 	}
 	if err != nil {
 		r.Note = err.Error()

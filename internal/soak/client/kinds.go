@@ -19,10 +19,10 @@ import (
 type LockKind struct {
 	Key     string
 	Kind    string // one of Kinds
-	Permits int    // of "permits"
+	Permits int    // the number of permits, for "permits"
 }
 
-// Kinds are the kinds of locks other than the mutex. A read-write lock is one kind.
+// Kinds returns the kinds of locks other than the mutex. A read-write lock is one kind.
 func Kinds() []string { return []string{"read-write", "fair", "permits", "once"} }
 
 // DrawKinds draws one or two kinds, each with a key that begins with prefix. If only is a kind, it
@@ -47,7 +47,7 @@ func DrawKinds(rng *rand.Rand, prefix, only string) (some []LockKind) {
 	return some
 }
 
-// kindOf is the kind of lock that p asks for, as driver.Kind names it.
+// kindOf returns the kind of lock that p asks for, as driver.Kind names it.
 func kindOf(p *lock.Policy) string {
 	switch {
 	case p.Read:
@@ -64,7 +64,7 @@ func kindOf(p *lock.Policy) string {
 	return ""
 }
 
-// kinds takes a lock other than a mutex, in one of the ways in which a mutex is taken.
+// kinds acquires a lock other than a mutex, in one of the ways in which other scenes acquire a mutex.
 func (w *worker) kinds() {
 	k := w.cfg.LockKinds[w.rng.IntN(len(w.cfg.LockKinds))]
 	p := w.policy()
@@ -77,11 +77,11 @@ func (w *worker) kinds() {
 		p.Wait = w.between(20*time.Millisecond, 1200*time.Millisecond)
 	case n < 60:
 		p.Try = true
-	case n < 75: // cancelled at some moment
+	case n < 75: // cancelled at a random moment
 		after := time.Duration(math.Exp(w.rng.Float64()*math.Log(150e3))) * time.Microsecond
 		defer time.AfterFunc(after, cancel).Stop()
 		d = 20 * time.Millisecond
-	case n < 78: // longer than the lease, which the watchdog renews
+	case n < 78: // for longer than the lease, so that the watchdog renews it
 		p.Wait, p.TTL = time.Second, w.cfg.TTL
 		d = w.between(p.TTL/2, p.TTL*2)
 	}
@@ -100,7 +100,7 @@ func (w *worker) setKind(p *lock.Policy, k LockKind) {
 	case "fair":
 		p.Fair = true
 	case "permits":
-		p.Permits = k.Permits - w.rng.IntN(5)/4 // some know of one less, as while a new version is rolled out
+		p.Permits = k.Permits - w.rng.IntN(5)/4 // some callers have one permit less, as during a roll-out
 		p.Weight = 1 + w.rng.IntN(p.Permits)
 	case "once":
 		p.Once = true
@@ -112,7 +112,7 @@ func (w *worker) setKind(p *lock.Policy, k LockKind) {
 // tickEvery is the time between two ticks.
 const tickEvery = 100 * time.Millisecond
 
-// kinded works under a lock other than a mutex.
+// kinded does the section of a lock other than a mutex.
 func (g *guard) kinded(p *lock.Policy, d time.Duration) {
 	g.section(d)
 	switch n := g.rng.IntN(4); {
@@ -128,7 +128,7 @@ func (g *guard) kinded(p *lock.Policy, d time.Duration) {
 	}
 }
 
-// leave downgrades from the write side, and reads for a while.
+// leave downgrades from the write side and reads for a while.
 func (g *guard) leave(d time.Duration) {
 	grant := g.grants[0]
 	r := g.out.Begin(history.Record{Op: history.Leave, Key: grant.Key, Hold: grant.Hold, Outcome: history.OK})
@@ -145,14 +145,14 @@ func (g *guard) leave(d time.Duration) {
 	}
 }
 
-// nestedRead takes the read side of a lock whose write side it holds.
+// nestedRead acquires the read side of a lock whose write side it holds.
 func (g *guard) nestedRead(p *lock.Policy) {
 	inner := *p
 	inner.Read, inner.Write, inner.Try, inner.Wait = true, false, false, time.Second
 	_, held, err := g.locker.Acquire(g.ctx, &inner, g.grants[0].Key)
 	held.Release(nil)
 	if err != nil && !errors.Is(err, lock.ErrLost) && g.ctx.Err() == nil {
-		g.broken(g.grants[0].Key, "a writer that reads as well got %v", err)
+		g.broken(g.grants[0].Key, "a nested read under the write side failed: %v", err)
 	}
 }
 
@@ -163,7 +163,7 @@ func (g *guard) upgrade(p *lock.Policy) {
 	_, held, err := g.locker.Acquire(g.ctx, &inner, g.grants[0].Key)
 	held.Release(nil)
 	if !errors.Is(err, lock.ErrDeadlock) && g.ctx.Err() == nil {
-		g.broken(g.grants[0].Key, "a reader that would write got %v", err)
+		g.broken(g.grants[0].Key, "a nested write under the read side returned %v", err)
 	}
 }
 
@@ -173,7 +173,7 @@ func (g *guard) mayWrite() bool {
 	return kind != driver.Read.String() && kind != driver.Permits.String()
 }
 
-// Probe takes the lock once, as a new process does. Without a kind it is a mutex.
+// Probe acquires the lock once, as a new process does. Without a kind the lock is a mutex.
 func (k LockKind) Probe(ctx context.Context, l *lock.Locker) error {
 	p, tick := &lock.Policy{TTL: time.Second}, ""
 	switch k.Kind {

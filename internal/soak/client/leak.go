@@ -11,24 +11,24 @@ func stacks() string {
 	return string(buf[:runtime.Stack(buf, true)])
 }
 
-// settle is how long goroutines may take to end after what they belong to.
+// settle is how long goroutines may take to end after their Locker and client were closed.
 const settle = 2 * time.Second
 
 // leaked returns the stacks of goroutines of the runtime and of its Redis client
-// that still live, as goleak does, or "".
+// that have not ended, or "". It is similar to goleak.
 func leaked() string {
 	for end := time.Now().Add(settle); ; time.Sleep(10 * time.Millisecond) {
-		left := foreign()
+		left := others()
 		if left == "" || time.Now().After(end) {
 			return left
 		}
 	}
 }
 
-func foreign() string {
+func others() string {
 	var left []string
 	for i, stack := range strings.Split(stacks(), "\n\n") {
-		if i == 0 { // this one
+		if i == 0 { // the calling goroutine
 			continue
 		}
 		if strings.Contains(stack, "lockgen/lockgen/runtime") || strings.Contains(stack, "redis/go-redis") {

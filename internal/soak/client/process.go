@@ -30,7 +30,7 @@ type Backend interface {
 
 // Register is the access of one worker to the fenced resource that the locks guard.
 type Register interface {
-	// Write asks for one write and returns whether it was accepted.
+	// Write requests one write and returns whether it was accepted.
 	Write(history.Attempt) (accepted bool, err error)
 	Close()
 }
@@ -52,7 +52,7 @@ type Process struct {
 	working sync.WaitGroup
 }
 
-// process has what the workers of a Process share.
+// process has the state that the workers of a Process share.
 type process struct {
 	cfg    Config
 	out    *history.Writer
@@ -145,7 +145,7 @@ func within(d time.Duration, do func()) bool {
 }
 
 func stuck(workers []*worker) string {
-	text := fmt.Sprintf("not done within %v of healing:", drainLimit)
+	text := fmt.Sprintf("not done within %v after healing:", drainLimit)
 	for i, w := range workers {
 		if doing := w.doing.Load(); doing != nil {
 			text += fmt.Sprintf(" worker %d: %s;", i, *doing)

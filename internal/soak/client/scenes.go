@@ -29,7 +29,7 @@ var scenes = []scene{
 	{"patient", 8, (*worker).patient},
 	{"cancelled", 14, (*worker).cancelled},
 	{"reenter", 10, (*worker).reenter},
-	{"brink", 6, (*worker).brink},
+	{"timeout race", 6, (*worker).timeoutRace},
 	{"siblings", 5, (*worker).siblings},
 	{"nested", 8, (*worker).nested},
 	{"several", 8, (*worker).several},
@@ -37,7 +37,7 @@ var scenes = []scene{
 	{"invalid", 2, (*worker).invalid},
 	{"panic", 3, (*worker).panics},
 	{"goexit", 2, (*worker).goexit},
-	{"long", 1, (*worker).long}, // a few, or nobody else would get a turn
+	{"long", 1, (*worker).long}, // rare, so that others get a turn
 	{"fixed", 2, (*worker).fixed},
 	{"max", 1, (*worker).max},
 }
@@ -49,7 +49,7 @@ func (w *worker) draw() scene {
 	if w.cfg.Extras.Condition && w.rng.IntN(4) == 0 {
 		return scene{"condition", 0, (*worker).condition}
 	}
-	if w.cfg.Calm && w.rng.IntN(12) == 0 {
+	if w.cfg.NoFaults && w.rng.IntN(12) == 0 {
 		return scene{"long", 0, (*worker).long}
 	}
 	sum := 0
@@ -66,7 +66,7 @@ func (w *worker) draw() scene {
 	panic("unreachable")
 }
 
-// do holds keys under p around section.
+// do acquires keys with p, runs section and releases the keys.
 func (w *worker) do(ctx context.Context, p *lock.Policy, section func(*guard), keys ...string) (err error) {
 	g, err := w.acquire(ctx, nil, p, keys...)
 	if err != nil {
@@ -104,7 +104,7 @@ func (w *worker) patient() {
 
 // cancelled gives up at a random moment: while it waits, sends, is inside, or releases.
 func (w *worker) cancelled() {
-	// From microseconds to 150 ms, as many below as above a millisecond.
+	// From a microsecond to 150 ms, with a uniform logarithm.
 	after := time.Duration(math.Exp(w.rng.Float64()*math.Log(150e3))) * time.Microsecond
 	ctx, cancel := context.WithCancel(context.Background())
 	if w.rng.IntN(2) == 0 {
@@ -116,7 +116,7 @@ func (w *worker) cancelled() {
 	_ = w.do(ctx, w.policy(), func(g *guard) { g.section(20 * time.Millisecond) }, w.key())
 }
 
-// reenter calls itself under its own lock.
+// reenter acquires the same lock again inside it.
 func (w *worker) reenter() {
 	p := w.policy()
 	p.Reentrant = true
@@ -147,14 +147,14 @@ func (w *worker) deeper(ctx context.Context, g *guard, p *lock.Policy, key strin
 	r.Token = token
 	w.out.End(r)
 	if token != g.grants[0].Token {
-		w.broken(key, "re-entry of the hold with token %d has token %d", g.grants[0].Token, token)
+		w.broken(key, "re-entry into the hold with token %d has token %d", g.grants[0].Token, token)
 	}
 	w.deeper(inner, g, p, key, depth-1)
 }
 
-// brink lets callers wait for a lock that is released at the same instant at which their
+// timeoutRace lets callers wait for a lock that is released at the same instant at which their
 // waits end.
-func (w *worker) brink() {
+func (w *worker) timeoutRace() {
 	p := w.policy()
 	p.Wait = time.Second
 	key := w.key()
@@ -202,7 +202,7 @@ func (w *worker) siblings() {
 	}, key)
 }
 
-// nested takes a second lock inside the first, in either order. A deadlock ends with the
+// nested acquires a second lock inside the first, in either order. A deadlock ends with the
 // bounded wait.
 func (w *worker) nested() {
 	p := w.policy()
@@ -246,7 +246,7 @@ func (w *worker) deadlock() {
 		_, held, err := w.locker.Acquire(g.ctx, p, key)
 		held.Release(nil)
 		if !errors.Is(err, lock.ErrDeadlock) && g.ctx.Err() == nil {
-			w.broken(key, "a nested call without reentrant got %v", err)
+			w.broken(key, "a nested call without reentrant returned %v", err)
 		}
 	}, key)
 }
@@ -259,7 +259,7 @@ func (w *worker) invalid() {
 	_, held, err := w.locker.Acquire(context.Background(), p, key)
 	held.Release(nil)
 	if !errors.Is(err, lock.ErrInvalid) {
-		w.broken(key, "an acquire with ttl %v got %v", p.TTL, err)
+		w.broken(key, "an acquire with ttl %v returned %v", p.TTL, err)
 	}
 }
 
@@ -293,7 +293,7 @@ func (w *worker) goexit() {
 	<-done
 }
 
-// long works for longer than the lease, which the watchdog renews.
+// long works for longer than the lease, so that the watchdog renews it.
 func (w *worker) long() {
 	p := w.policy()
 	p.Wait, p.TTL = time.Second, w.cfg.TTL
@@ -312,7 +312,7 @@ func (w *worker) fixed() {
 	_ = w.do(context.Background(), p, func(g *guard) { g.section(d) }, w.key())
 }
 
-// max is renewed for a while only.
+// max has a limit for its renewals.
 func (w *worker) max() {
 	p := w.policy()
 	p.Max, p.Wait, p.TTL = w.cfg.TTL/2, time.Second, w.cfg.TTL

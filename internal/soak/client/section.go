@@ -9,7 +9,7 @@ import (
 	"github.com/lockgen/lockgen/internal/soak/history"
 )
 
-// brief is the length of most sections.
+// brief draws the length of most sections.
 func (w *worker) brief() time.Duration {
 	switch w.rng.IntN(5) {
 	case 0:
@@ -27,7 +27,7 @@ func (g *guard) section(d time.Duration) {
 	for {
 		held := g.check()
 		if held && g.mayWrite() && g.rng.IntN(2) == 0 {
-			if g.rng.IntN(8) == 0 { // the gap that only the token covers
+			if g.rng.IntN(8) == 0 { // between Check and the write only the token protects
 				time.Sleep(g.between(0, 3*time.Millisecond))
 				g.gate()
 			}
@@ -41,8 +41,8 @@ func (g *guard) section(d time.Duration) {
 	}
 }
 
-// check asks whether all locks of the chain are held, and records the answer for
-// each of them. If they are, only the caller can have ended the context.
+// check calls Check for all locks of the chain and records the answer for each of
+// them. If all are held, the context can only have ended because the caller ended it.
 func (g *guard) check() bool {
 	ended := g.ctx.Err() != nil
 	call := g.out.Now()
@@ -68,7 +68,7 @@ func (g *guard) check() bool {
 // write does one write to the fenced register.
 func (g *guard) write(grant history.Record) {
 	token, ok := lock.TokenOf(g.ctx, grant.Key)
-	if !ok { // lost between Check and here, or not: TokenOf does not say; the register will
+	if !ok { // perhaps lost since Check: TokenOf does not say, but the register checks the token
 		token = grant.Token
 	}
 	r := history.Record{Op: history.Write, Key: grant.Key, Hold: grant.Hold, Token: token, Call: g.out.Now(), Outcome: history.OK}

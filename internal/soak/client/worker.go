@@ -20,7 +20,7 @@ type worker struct {
 	rng   *rand.Rand
 	reg   Register
 	doing atomic.Pointer[string]
-	tick  string // of the next acquire of Kind once
+	tick  string // for the next acquire with Once
 }
 
 func (w *worker) run() {
@@ -68,25 +68,25 @@ func (w *worker) between(least, most time.Duration) time.Duration {
 	return d
 }
 
-// stickyTime draws one of a few times. With many different ones a kept lease would be of no use.
+// stickyTime draws one of a few times. With many different ones a kept lease would rarely be used again.
 func (w *worker) stickyTime() time.Duration {
 	return []time.Duration{w.cfg.TTL / 4, w.cfg.TTL, 3 * w.cfg.TTL}[w.rng.IntN(3)]
 }
 
-// guard is the hold of a worker: one lock, or several taken together.
+// guard is the hold of a worker: one lock, or several acquired together.
 type guard struct {
 	*worker
-	caller context.Context // under which the locks were taken
+	caller context.Context // the context of the acquire
 	ctx    context.Context
 	held   *lock.Hold
 	grants []history.Record // one for each lock
 	outer  *guard
 
-	completes bool // the tick: Complete was called
+	completes bool // Complete was called for the tick
 }
 
-// acquire takes keys, one or several, under outer's context, or under ctx if
-// there is none.
+// acquire acquires keys, one or several, with outer's context, or with ctx if
+// outer is nil.
 func (w *worker) acquire(ctx context.Context, outer *guard, p *lock.Policy, keys ...string) (*guard, error) {
 	g := &guard{worker: w, caller: ctx, outer: outer}
 	if w.cfg.Sticky && kindOf(p) == "" && !p.NoRenew && w.rng.IntN(2) == 0 {
@@ -116,7 +116,7 @@ func (w *worker) acquire(ctx context.Context, outer *guard, p *lock.Policy, keys
 	w.tick = ""
 	ret := w.out.Now()
 	if ctx.Err() != nil {
-		ended.CompareAndSwap(0, ret) // AfterFunc has a goroutine of its own, which may be late
+		ended.CompareAndSwap(0, ret) // the goroutine of AfterFunc may be late
 	}
 	for i := range g.grants {
 		r := &g.grants[i]
@@ -126,7 +126,7 @@ func (w *worker) acquire(ctx context.Context, outer *guard, p *lock.Policy, keys
 		} else if token, ok := lock.TokenOf(g.ctx, r.Key); ok {
 			r.Token = token
 		} else {
-			w.broken(r.Key, "TokenOf knows no token of a lock that was acquired")
+			w.broken(r.Key, "TokenOf has no token for a lock that was acquired")
 		}
 		w.out.End(*r)
 	}
@@ -146,8 +146,8 @@ func requests(p *lock.Policy, keys []string) []lock.Request {
 	return reqs
 }
 
-// failure says what is known after an acquire failed, and checks that the error says the
-// same. Inside of another lock the reason may be the loss of that lock.
+// failure returns what is known of the effect of a failed acquire, and checks that the error is one
+// that it may return. Inside another lock the reason may be the loss of that lock.
 func (w *worker) failure(key string, err error, nested bool) history.Outcome {
 	switch {
 	case nested && errors.Is(err, lock.ErrLost):
@@ -162,7 +162,7 @@ func (w *worker) failure(key string, err error, nested bool) history.Outcome {
 		return history.TooMany
 	case errors.Is(err, lock.ErrNotAcquired), errors.Is(err, lock.ErrClosed):
 	default:
-		w.broken(key, "acquire failed with an error that it may not have: %v", err)
+		w.broken(key, "acquire failed with an error that it must not return: %v", err)
 	}
 	return history.Fail
 }
@@ -189,7 +189,7 @@ func (g *guard) release(errp *error) {
 func (g *guard) afterwards() {
 	key := g.grants[0].Key
 	if err := lock.Check(g.ctx); !errors.Is(err, lock.ErrLost) {
-		g.broken(key, "Check of a context whose section has returned says %v", err)
+		g.broken(key, "Check of a context whose section has returned returns %v", err)
 	}
 	if lock.Owns(g.ctx, key) {
 		g.broken(key, "a context whose section has returned owns the lock")

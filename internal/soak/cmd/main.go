@@ -31,16 +31,16 @@ func main() {
 
 func run() int {
 	o := soak.Options{Log: os.Stdout}
-	flag.DurationVar(&o.Duration, "duration", 10*time.Minute, "how long new episodes begin")
-	flag.Uint64Var(&o.Seed, "seed", 0, "what plans are drawn from (default: another one each time)")
+	flag.DurationVar(&o.Duration, "duration", 10*time.Minute, "how long to start new episodes")
+	flag.Uint64Var(&o.Seed, "seed", 0, "seed of the plans (default: a different one each time)")
 	flag.IntVar(&o.Parallel, "parallel", 2, "episodes at a time")
 	flag.BoolVar(&o.FailFast, "failfast", false, "stop at the first violation")
 	flag.StringVar(&o.Out, "out", os.TempDir(), "`folder` for the histories of episodes with violations")
 	flag.BoolVar(&o.Keep, "keep", false, "keep the histories of all episodes there")
-	episodes := flag.String("episodes", "", "only these `numbers`, separated by commas, again and again")
+	episodes := flag.String("episodes", "", "repeat only episodes with these `numbers`, separated by commas")
 	faults := flag.String("faults", "", "only these `kinds` of faults, separated by commas")
-	flag.StringVar(&o.Locks, "locks", "", "in each episode this `kind` of lock beside the mutex, or calls that ask for this: "+strings.Join(client.Names(), ", "))
-	report := flag.String("json", "", "write the summary to this `file` as well")
+	flag.StringVar(&o.Locks, "locks", "", "add to each episode this `kind` of lock, or calls with this option: "+strings.Join(client.Names(), ", "))
+	report := flag.String("json", "", "also write the summary to this `file`")
 	flag.Parse()
 	if o.Seed == 0 {
 		o.Seed = rand.Uint64N(1 << 32)

@@ -5,18 +5,19 @@ import (
 	"time"
 )
 
-// hearing is how long a call of a condition may take to be heard while nothing is wrong: one
-// that went to who gave up at that moment goes to the next half a second later.
+// hearing is how long a signal of a condition may take to reach a waiter while nothing is wrong. If a
+// signal reaches a waiter that gives up at that moment, the next waiter gets it half a second later.
 const hearing = int64(600 * time.Millisecond)
 
-// extras checks what callers ask for beside a kind of lock, for each key:
+// extras checks the options of calls other than the kind of lock, for each key:
 //
-//	K6  no more calls of a process wait than the bound of one that comes to wait; one that
-//	    is refused for it is so at once, has sent nothing, and as many may have waited
-//	K7  a lock with a delay that was lost, or whose holder died, is granted to nobody
+//	K6  when a call with a bound begins to wait, no more calls of its process wait than the bound;
+//	    a call that is refused is refused at once and sends nothing, and as many calls as the
+//	    bound may have waited then
+//	K7  if a lock with a delay was lost or its holder died, the lock is not granted
 //	    before its ttl and the delay are over
-//	K8  a call of a condition is not lost: who waits hears it, unless others before him
-//	    have heard as many
+//	K8  a signal of a condition is not lost: a waiter gets it, unless waiters before it
+//	    have got as many
 func (s *scan) extras() {
 	type place struct {
 		proc int
@@ -28,7 +29,7 @@ func (s *scan) extras() {
 		switch r.Op {
 		case Acquire:
 			calls[place{r.Proc, r.Key}] = append(calls[place{r.Proc, r.Key}], r)
-		case Await: // takes the lock again in the end
+		case Await: // acquires the lock again at its end
 			calls[place{r.Proc, r.Key}] = append(calls[place{r.Proc, r.Key}], r)
 			waits[r.Key] = append(waits[r.Key], r)
 		case Signal, Broadcast:
@@ -55,10 +56,10 @@ func (s *scan) extras() {
 	}
 }
 
-// instant is how far apart two things must be to be sure of their order in a process.
+// instant is how far apart two events of a process must be for their order to be certain.
 func (s *scan) instant() int64 { return min(s.told, Busy) }
 
-// refused checks K6 for r, which was refused because too many wait. all are the calls of its
+// refused checks K6 for r, which was refused because too many wait. all has the calls of its
 // process for its key.
 func (s *scan) refused(r Record, all []Record) {
 	others := 0
@@ -70,20 +71,20 @@ func (s *scan) refused(r Record, all []Record) {
 	wrong := ""
 	switch {
 	case others < r.Bound:
-		wrong = fmt.Sprintf("refused although %d other calls at most wait, of %d", others, r.Bound)
+		wrong = fmt.Sprintf("refused although at most %d other calls wait, and %d may", others, r.Bound)
 	case s.sent[holdKey{r.Proc, r.Hold, r.Key}]:
-		wrong = "refused because too many wait, and the engine was asked"
+		wrong = "refused because too many wait, but the engine was asked"
 	case r.Ret > r.Call+s.told && !s.wasPaused(r.Proc, r.Call, r.Ret):
-		wrong = fmt.Sprintf("refused because too many wait after %v", Between(r.Call, r.Ret))
+		wrong = fmt.Sprintf("refused because too many wait, but only after %v", Between(r.Call, r.Ret))
 	default:
 		return
 	}
 	s.report(Violation{Invariant: "K6", Key: r.Key, At: r.Ret, Records: []Record{r}, Text: wrong})
 }
 
-// admitted checks K6 for r, which waited. One of the others may be the one that competes at
-// the engine, and counts only if that has said that the lock is held. Of permits and readers
-// several may.
+// admitted checks K6 for r, which waited. One of the others may be the call that competes at
+// the engine. It counts only if the engine has answered that the lock is held. Of permits and readers
+// several may compete.
 func (s *scan) admitted(r Record, all []Record) {
 	moment := s.instant()
 	if r.Ret < r.Call+moment || r.Again || r.Several {
@@ -102,16 +103,16 @@ func (s *scan) admitted(r Record, all []Record) {
 		case v.Call < r.Call-moment && v.Ret > r.Call+moment && v.Outcome != TooMany:
 			waited = append(waited, v)
 		case h != nil && v.Kind == "" && h.grant.Ret < r.Call-moment && h.release != nil && h.release.Call > r.Call+moment &&
-			h.release.Outcome != Lost: // else it is not known when the next began to compete
-			most = r.Bound // held in this process: nobody competes
+			h.release.Outcome != Lost: // otherwise it is not known when the next call began to compete
+			most = r.Bound // held in this process, so no call competes
 		}
 	}
 	if len(waited) >= most {
-		s.pair("K6", waited[0], r, "waits although %d others do, and %d may", len(waited), r.Bound)
+		s.pair("K6", waited[0], r, "waits although %d others wait, and %d may", len(waited), r.Bound)
 	}
 }
 
-// staysClosed reports whether l has a delay, and ended without a release.
+// staysClosed reports whether l has a delay and ended without a release.
 func (l *lease) staysClosed() bool {
 	h := l.last
 	return h != nil && h.grant.Delay > 0 && (h.release == nil || h.release.Outcome == Lost && h.release.Op != Await)
@@ -125,7 +126,7 @@ func (s *scan) keptClosed(l *lease) {
 	}
 	until := l.asked + h.grant.TTL + h.grant.Delay - rounding
 	if c, ok := s.closed[h.grant.Proc]; ok && c.Call < until {
-		return // a Close that does not wait gives all back
+		return // a Close that does not wait releases everything
 	}
 	for _, next := range s.byKey[l.grant.Key] {
 		kind := l.grant.Kind
@@ -138,8 +139,8 @@ func (s *scan) keptClosed(l *lease) {
 	}
 }
 
-// unheard checks K8 for w, a wait for a condition that ended with its context. Who waits and who
-// calls do so under the lock, so the order of its tokens is theirs.
+// unheard checks K8 for w, a wait for a condition that ended with its context. Waits and
+// signals happen under the lock, so they are in the order of its tokens.
 func (s *scan) unheard(w Record, all, calls []Record) {
 	if w.Outcome != Fail || w.CtxEnd == 0 || !s.quiet(w.Call, w.CtxEnd) {
 		return
@@ -155,7 +156,7 @@ func (s *scan) unheard(w Record, all, calls []Record) {
 			continue
 		}
 		if before--; before < 0 || c.Op == Broadcast {
-			s.pair("K8", c, w, "process %d waits for a condition and does not hear a call of it for %v", w.Proc, Between(c.Ret, w.CtxEnd))
+			s.pair("K8", c, w, "process %d waits for a condition and does not get a signal of it for %v", w.Proc, Between(c.Ret, w.CtxEnd))
 			return
 		}
 	}

@@ -9,27 +9,27 @@ import (
 	"time"
 )
 
-// stay is one stay under a lock that is no mutex: a hold of a caller, or a lease. It is
-// sure of the time between from and to, and may have begun earlier and last longer.
+// stay is a hold or a lease of a lock that is not a mutex. The lock was certainly held between from
+// and to. It may have been held earlier and later.
 type stay struct {
 	grant    Record
 	from, to int64
 	kind     string
 }
 
-// excludes reports whether two stays of one key can't overlap, whoever else is there.
+// excludes reports whether two stays of the kinds a and b on one key must not overlap.
 func excludes(a, b string) bool {
 	return a != "read" && a != "permits" && a != "condition" || a != b
 }
 
-// kinds checks the locks that are no mutexes, for each key:
+// kinds checks the locks that are not mutexes, for each key:
 //
-//	K1  a writer, a fair lock and a run of a job exclude all others; who holds
-//	    permits has no more of them, together, than the least number that one knows of
-//	K2  tokens rise; a reader's is not below that of a writer before it
-//	K3  who has a place in the queue comes in before who came later
-//	K4  no tick is run after it was completed, nor said to be completed before
-//	K5  a reader waits for one writer at most
+//	K1  a writer, a fair lock and a run of a job exclude all others; the holders of permits
+//	    together have no more of them than the smallest limit of any of them
+//	K2  tokens rise; a reader's token is not below that of a writer before it
+//	K3  a call with a place in the queue gets the lock before a call that came later
+//	K4  no tick is run after it was completed, or reported as completed before
+//	K5  a reader waits for at most one writer
 func (s *scan) kinds() {
 	holds, leases := map[string][]stay{}, map[string][]stay{}
 	grants := map[string][]*lease{}
@@ -58,8 +58,8 @@ func (s *scan) kinds() {
 	}
 }
 
-// staysOf returns when a caller was sure to hold the lock: from when it was told so until
-// its last Check that said yes, or its release as if nothing were wrong.
+// staysOf returns when a caller certainly held the lock: from the return of the acquire until
+// the last successful Check or a release without an error.
 func (s *scan) staysOf(h *hold) []stay {
 	end := int64(0)
 	for _, c := range h.checks {
@@ -78,11 +78,11 @@ func (s *scan) staysOf(h *hold) []stay {
 	return split(h.grant, end, h.left)
 }
 
-// stays returns when the process was sure of its lease.
+// stays returns when the process certainly had the lease.
 func (l *lease) stays() []stay { return split(l.grant, l.believed(), l.left) }
 
-// split returns the stay that began with grant and ended at end, where who writes has
-// left the write side at left: two then.
+// split returns the stay that began with grant and ended at end. If a writer left the write
+// side at left, there are two stays.
 func split(grant Record, end, left int64) (both []stay) {
 	if grant.Ret >= end {
 		return nil
@@ -96,7 +96,7 @@ func split(grant Record, end, left int64) (both []stay) {
 	return append(both, stay{grant, max(left, grant.Ret), end, "read"})
 }
 
-// together checks K1 of one key.
+// together checks K1 for one key.
 func (s *scan) together(key string, all []stay) {
 	slices.SortFunc(all, func(a, b stay) int {
 		return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.grant.Token, b.grant.Token), cmp.Compare(a.grant.Hold, b.grant.Hold))
@@ -110,7 +110,7 @@ func (s *scan) together(key string, all []stay) {
 				continue
 			}
 			if excludes(one.kind, other.kind) {
-				s.pair("K1", other.grant, one.grant, "%s of process %d is inside beside %s of process %d, for %v",
+				s.pair("K1", other.grant, one.grant, "%s of process %d and %s of process %d are inside together, for %v",
 					one.kind, one.grant.Proc, other.kind, other.grant.Proc, Between(one.from, min(one.to, other.to)))
 			}
 			taken, limit = taken+other.grant.Weight, min(limit, other.grant.Limit)
@@ -123,11 +123,11 @@ func (s *scan) together(key string, all []stay) {
 	}
 }
 
-// same reports whether two stays are of one hold or lease, before and after it left the
+// same reports whether two stays belong to one hold or lease, before and after it left the
 // write side.
 func same(a, b Record) bool { return a.Proc == b.Proc && a.Hold == b.Hold && a.Lease == b.Lease }
 
-// kindTokens checks K2 among the holds of one key.
+// kindTokens checks K2 for the holds of one key.
 func (s *scan) kindTokens(all []stay) {
 	var holds []Record
 	for _, one := range all {
@@ -139,7 +139,7 @@ func (s *scan) kindTokens(all []stay) {
 	byCall := slices.Clone(holds)
 	slices.SortStableFunc(byCall, func(a, b Record) int { return cmp.Compare(a.Call, b.Call) })
 	slices.SortStableFunc(holds, func(a, b Record) int { return cmp.Compare(a.Ret, b.Ret) })
-	var last Record // of those that were there before: the one with the highest token
+	var last Record // of the holds before: the one with the highest token
 	next := 0
 	for _, h := range byCall {
 		for ; next < len(holds) && holds[next].Ret < h.Call; next++ {
@@ -161,12 +161,12 @@ func (s *scan) kindTokens(all []stay) {
 	}
 }
 
-// order checks K3, and K5 for who reads, among the leases of one key.
+// order checks K3, and K5 for readers, for the leases of one key.
 func (s *scan) order(key string, all []*lease) {
 	slices.SortFunc(all, func(a, b *lease) int {
 		return cmp.Or(cmp.Compare(a.grant.Token, b.grant.Token), cmp.Compare(a.grant.Ret, b.grant.Ret))
 	})
-	var late *lease // of those with a lower token, the one that asked last
+	var late *lease // of the leases with a lower token, the one that was asked for last
 	asked := func(l *lease) int64 { return s.tries[leaseKey{l.grant.Proc, l.grant.Lease}].first }
 	for _, l := range all {
 		t := s.tries[leaseKey{l.grant.Proc, l.grant.Lease}]
@@ -197,7 +197,7 @@ func (s *scan) oneWriter(reader *lease, placed int64, all []*lease) {
 	}
 }
 
-// ticks checks K4 of one key.
+// ticks checks K4 for one key.
 func (s *scan) ticks(key string, all []*lease) {
 	type life struct{ asked, done Record }
 	ticks := map[string]*life{}
@@ -226,21 +226,21 @@ func (s *scan) ticks(key string, all []*lease) {
 		}
 		if t := ticks[r.Tick]; t == nil || t.asked.Call > r.Ret {
 			s.report(Violation{Invariant: "K4", Key: key, At: r.Ret, Records: []Record{r},
-				Text: fmt.Sprintf("tick %s is said to be completed, which nobody had asked for", r.Tick)})
+				Text: fmt.Sprintf("tick %s is reported as completed, but no release had asked for that", r.Tick)})
 		}
 	}
 }
 
-// party is who is inside or waits, in the record of a lock.
+// party is a holder or waiter in the record of a lock.
 type party struct {
 	ID     string
 	Kind   string
 	Weight int
 	Limit  int
-	Until  int64 // by the server's clock, in µs
+	Until  int64 // the end of its lease by the server's clock, in µs
 }
 
-// recorded is what the engine keeps at a key of a lock that is no mutex.
+// recorded is the record that the engine keeps at the key of a lock that is not a mutex.
 type recorded struct{ In, Queue []party }
 
 func (k *KeyState) recorded() (r recorded, err error) {
@@ -251,7 +251,7 @@ func (k *KeyState) recorded() (r recorded, err error) {
 	return r, json.Unmarshal([]byte(text), &r)
 }
 
-// Inside says who is inside or waits at the key of a lock that is no mutex, or "".
+// Inside describes the holders and waiters at the key of a lock that is not a mutex. It returns "" if there are none.
 func (k *KeyState) Inside() string {
 	r, err := k.recorded()
 	switch {
@@ -263,24 +263,24 @@ func (k *KeyState) Inside() string {
 	return ""
 }
 
-// isOver reports whether k is of a condition, at which nobody looks again, and the time of all in r is over.
+// isOver reports whether k belongs to a condition and all entries of r have expired. No process reads such a record again.
 func (k *KeyState) isOver(r recorded) bool {
 	lives := func(p party) bool { return p.Until > k.Now }
 	return strings.HasPrefix(k.Name, ofCondition) && !slices.ContainsFunc(slices.Concat(r.In, r.Queue), lives)
 }
 
-// record looks at one lock that is no mutex as the server had it, for I6, I8 and K1.
+// record checks the sample of one lock that is not a mutex, for I6, I8 and K1.
 func (s *scan) record(at *Sample, k *KeyState) {
 	r, err := k.recorded()
 	if err != nil {
-		s.sampled("I9", at, k, "no record is there: %v", err)
+		s.sampled("I9", at, k, "there is no record: %v", err)
 		return
 	}
 	taken, limit := 0, 0
 	for i, p := range r.In {
 		for _, other := range r.In[:i] {
 			if excludes(p.Kind, other.Kind) {
-				s.sampled("K1", at, k, "%s is inside beside %s", p.Kind, other.Kind)
+				s.sampled("K1", at, k, "%s and %s are inside together", p.Kind, other.Kind)
 			}
 		}
 		if taken += p.Weight; i == 0 || p.Limit < limit {
@@ -294,10 +294,10 @@ func (s *scan) record(at *Sample, k *KeyState) {
 		proc, known := s.owner(p.ID)
 		t := s.tries[leaseKey{proc, p.ID}]
 		if !known || t == nil {
-			s.sampled("I6", at, k, "%s is there, which nobody asked for", p.ID)
+			s.sampled("I6", at, k, "%s is there, but no process asked for it", p.ID)
 			continue
 		}
-		// Whose time is over stays until somebody looks.
+		// An expired entry stays until a process reads the record.
 		if p.Until <= k.Now || s.struck(DataLoss, t.first, at.End) || s.struck(ClockBack, t.first, at.End) {
 			continue
 		}

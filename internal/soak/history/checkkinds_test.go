@@ -6,19 +6,19 @@ import (
 	"testing"
 )
 
-// one is one stay under a lock that is no mutex, in ms.
+// one is a stay under a lock that is not a mutex, with times in ms.
 type one struct {
 	kind          string
-	asked, placed int64 // placed is when it was told that it waits; 0 if it did not
+	asked, placed int64 // placed is when the engine answered that it must wait; 0 if it did not wait
 	from, to      int64
 	token         uint64
 	weight, limit int
 	tick          string
 	completes     bool
-	leaves        int64 // the write side; 0 if it does not
+	leaves        int64 // when it leaves the write side; 0 if it does not
 }
 
-// tell makes up the history of some stays, each in a process of its own.
+// tell makes the history of some stays, each in a separate process.
 func tell(all ...one) *History {
 	at := func(n int64) int64 { return 1e12 + n*ms }
 	h := &History{Keys: []string{"k"}}
@@ -42,7 +42,7 @@ func tell(all ...one) *History {
 			put(waits)
 		}
 		hold.Op, hold.Hold, hold.Token, hold.Call, hold.Ret = Acquire, 1, o.token, at(o.asked), at(o.from)
-		if o.to == 0 { // it was told that the tick is done
+		if o.to == 0 { // the answer was that the tick is done
 			hold.Outcome, hold.Ret = Done, at(o.asked+1)
 			put(hold)
 			continue
@@ -66,34 +66,34 @@ func TestLocksThatAreNoMutexes(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name  string
-		wrong string // "" is nothing
+		wrong string // the invariant that is violated, or ""
 		all   []one
 	}{
 		{"readers share", "", []one{{kind: "read", asked: 1, from: 2, to: 50, token: 5}, {kind: "read", asked: 3, from: 4, to: 60, token: 5}, {kind: "write", asked: 5, placed: 7, from: 62, to: 70, token: 6}}},
-		{"a writer beside a reader", "K1", []one{{kind: "read", asked: 1, from: 2, to: 50, token: 5}, {kind: "write", asked: 3, from: 40, to: 60, token: 6}}},
-		{"a reader beside a writer", "K1", []one{{kind: "write", asked: 1, from: 2, to: 50, token: 5}, {kind: "read", asked: 3, from: 40, to: 60, token: 5}}},
-		{"a writer that reads now", "", []one{{kind: "write", asked: 1, from: 2, to: 50, token: 5, leaves: 20}, {kind: "read", asked: 3, from: 40, to: 60, token: 5}}},
-		{"a writer beside one that reads now", "K1", []one{{kind: "write", asked: 1, from: 2, to: 50, token: 5, leaves: 20}, {kind: "write", asked: 3, from: 40, to: 60, token: 6}}},
-		{"two fair", "K1", []one{{kind: "fair", asked: 1, from: 2, to: 50, token: 5}, {kind: "fair", asked: 3, from: 49, to: 60, token: 6}}},
+		{"a writer together with a reader", "K1", []one{{kind: "read", asked: 1, from: 2, to: 50, token: 5}, {kind: "write", asked: 3, from: 40, to: 60, token: 6}}},
+		{"a reader together with a writer", "K1", []one{{kind: "write", asked: 1, from: 2, to: 50, token: 5}, {kind: "read", asked: 3, from: 40, to: 60, token: 5}}},
+		{"a writer that has downgraded", "", []one{{kind: "write", asked: 1, from: 2, to: 50, token: 5, leaves: 20}, {kind: "read", asked: 3, from: 40, to: 60, token: 5}}},
+		{"a writer together with one that has downgraded", "K1", []one{{kind: "write", asked: 1, from: 2, to: 50, token: 5, leaves: 20}, {kind: "write", asked: 3, from: 40, to: 60, token: 6}}},
+		{"two holders of a fair lock", "K1", []one{{kind: "fair", asked: 1, from: 2, to: 50, token: 5}, {kind: "fair", asked: 3, from: 49, to: 60, token: 6}}},
 		{"permits", "", []one{permits(2, 50, 5, 2, 3), permits(4, 50, 6, 1, 3), permits(52, 60, 7, 3, 3)}},
-		{"a permit too many", "K1", []one{permits(2, 50, 5, 2, 3), permits(4, 50, 6, 1, 3), permits(40, 60, 7, 1, 3)}},
-		{"more permits than one knows of", "K1", []one{permits(2, 50, 5, 2, 2), permits(40, 60, 6, 1, 3)}},
+		{"one permit too many", "K1", []one{permits(2, 50, 5, 2, 3), permits(4, 50, 6, 1, 3), permits(40, 60, 7, 1, 3)}},
+		{"more permits than the smallest limit", "K1", []one{permits(2, 50, 5, 2, 2), permits(40, 60, 6, 1, 3)}},
 		{"a token that falls", "K2", []one{{kind: "fair", asked: 1, from: 2, to: 50, token: 5}, {kind: "fair", asked: 53, from: 54, to: 60, token: 4}}},
-		{"one token for two", "K2", []one{permits(2, 50, 5, 1, 3), permits(4, 50, 5, 1, 3)}},
+		{"one token for two holds", "K2", []one{permits(2, 50, 5, 1, 3), permits(4, 50, 5, 1, 3)}},
 		{"a reader's old token", "K2", []one{{kind: "write", asked: 1, from: 2, to: 50, token: 5}, {kind: "read", asked: 53, from: 54, to: 60, token: 4}}},
 		{"in order", "", []one{{kind: "fair", asked: 1, from: 2, to: 20, token: 5}, {kind: "fair", asked: 3, placed: 4, from: 22, to: 30, token: 6}, {kind: "fair", asked: 5, placed: 6, from: 32, to: 40, token: 7}}},
 		{"out of order", "K3", []one{{kind: "fair", asked: 1, from: 2, to: 20, token: 5}, {kind: "fair", asked: 3, placed: 4, from: 32, to: 40, token: 7}, {kind: "fair", asked: 5, placed: 6, from: 22, to: 30, token: 6}}},
 		{"a tick that failed", "", []one{{kind: "once", asked: 1, from: 2, to: 20, token: 5, tick: "1"}, {kind: "once", asked: 30, from: 32, to: 40, token: 6, tick: "1", completes: true}, {kind: "once", asked: 50, tick: "1"}}},
 		{"a tick run again", "K4", []one{{kind: "once", asked: 1, from: 2, to: 20, token: 5, tick: "1", completes: true}, {kind: "once", asked: 30, from: 32, to: 40, token: 6, tick: "1"}}},
 		{"a tick that nobody completed", "K4", []one{{kind: "once", asked: 1, from: 2, to: 20, token: 5, tick: "1"}, {kind: "once", asked: 30, tick: "1"}}},
-		{"one writer first", "", []one{{kind: "read", asked: 1, from: 2, to: 20, token: 5}, {kind: "write", asked: 3, placed: 4, from: 22, to: 30, token: 6}, {kind: "read", asked: 5, placed: 6, from: 32, to: 40, token: 6}}},
-		{"two writers first", "K5", []one{{kind: "read", asked: 1, from: 2, to: 20, token: 5}, {kind: "write", asked: 3, placed: 4, from: 22, to: 30, token: 6}, {kind: "write", asked: 3, placed: 4, from: 32, to: 36, token: 7}, {kind: "read", asked: 5, placed: 6, from: 40, to: 50, token: 7}}},
+		{"one writer before a reader", "", []one{{kind: "read", asked: 1, from: 2, to: 20, token: 5}, {kind: "write", asked: 3, placed: 4, from: 22, to: 30, token: 6}, {kind: "read", asked: 5, placed: 6, from: 32, to: 40, token: 6}}},
+		{"two writers before a reader", "K5", []one{{kind: "read", asked: 1, from: 2, to: 20, token: 5}, {kind: "write", asked: 3, placed: 4, from: 22, to: 30, token: 6}, {kind: "write", asked: 3, placed: 4, from: 32, to: 36, token: 7}, {kind: "read", asked: 5, placed: 6, from: 40, to: 50, token: 7}}},
 	} {
 		t.Run(c.name, func(t *testing.T) { expect(t, tell(c.all...), c.wrong) })
 	}
 }
 
-// Tokens rise over a loss of all data as well: none is ahead of the server's clock.
+// TestTokenAfterDataLoss checks that tokens must rise even over a loss of all data, since no token is ahead of the server's clock.
 func TestTokenAfterDataLoss(t *testing.T) {
 	for _, kind := range []string{"read", "write"} {
 		h := tell(one{kind: kind, asked: 1, from: 2, to: 50, token: 5}, one{kind: "write", asked: 53, from: 54, to: 60, token: 4})
@@ -115,11 +115,11 @@ func TestRecordsAtTheServer(t *testing.T) {
 	const inside = `{"id":"p1:1","kind":"fair","until":90}`
 	for _, c := range []struct{ name, wrong, value string }{
 		{"while it is held", "", `v {"in":[` + inside + `]}`},
-		{"whose time is over", "", `v {"in":[{"id":"p1:1","kind":"fair","until":40}]}`},
-		{"of nobody", "I6", `v {"in":[{"id":"p9:1","kind":"fair","until":90}]}`},
+		{"that has expired", "", `v {"in":[{"id":"p1:1","kind":"fair","until":40}]}`},
+		{"of no process", "I6", `v {"in":[{"id":"p9:1","kind":"fair","until":90}]}`},
 		{"with two inside", "K1", `v {"in":[` + inside + `,{"id":"p2:1","kind":"fair","until":90}]}`},
 		{"with too many permits", "K1", `v {"in":[{"id":"p1:1","kind":"permits","weight":2,"limit":3,"until":90},{"id":"p2:1","kind":"permits","weight":1,"limit":2,"until":90}]}`},
-		{"that is none", "I9", `17`},
+		{"that is not a record", "I9", `17`},
 	} {
 		for _, late := range []bool{false, true} {
 			h := tell(one{kind: "fair", asked: 1, from: 2, to: 50, token: 5})

@@ -7,18 +7,18 @@ import (
 )
 
 const (
-	// late is how much longer than its ttl a lock may last: a sample is not taken
-	// in no time.
+	// late is by how much a lock in a sample may exceed its ttl, since taking a
+	// sample takes time.
 	late = 50 * time.Millisecond
-	// poll is how long what failed may take to be cleared up beyond its ttl: a request
-	// that it sent may reach the engine as late as a server stops, and an offer
-	// that was made then is good for 1.5 s.
+	// poll is how long after its ttl the lock of a failed acquire may be left. A request
+	// that the acquire sent may reach the engine only when the pause of a stopped server
+	// ends, and an offer that is made then is valid for 1.5 s.
 	poll = int64(3 * time.Second)
-	// promptly is within what a release has to reach the server when nothing is wrong.
+	// promptly is how long a release may take to reach the server when nothing is wrong.
 	promptly = int64(250 * time.Millisecond)
 )
 
-// samples checks I3, I6, I7 and I9 by what the server had.
+// samples checks I3, I6, I7 and I9 by the samples of the server's keys.
 func (s *scan) samples() {
 	done := s.released()
 	for i := range s.Samples {
@@ -43,7 +43,7 @@ func (s *scan) sampled(invariant string, at *Sample, k *KeyState, format string,
 }
 
 // released returns, by acquisition, when the last hold on its lease had been
-// released as if nothing were wrong, and was not to be kept idle any longer.
+// released without an error and the time to keep the lease idle was over.
 func (s *scan) released() map[leaseKey]int64 {
 	done := map[leaseKey]int64{}
 	for _, hs := range s.holds {
@@ -62,7 +62,7 @@ func (s *scan) released() map[leaseKey]int64 {
 	return done
 }
 
-// lock looks at one lock as the server had it.
+// lock checks the sample of one mutex.
 func (s *scan) lock(at *Sample, k *KeyState, done map[leaseKey]int64) {
 	if k.Type != "hash" {
 		s.sampled("I9", at, k, "the lock is a %s", k.Type)
@@ -73,25 +73,25 @@ func (s *scan) lock(at *Sample, k *KeyState, done map[leaseKey]int64) {
 	}
 	for id, count := range k.Fields {
 		if count != "1" {
-			s.sampled("I9", at, k, "%s holds it %s times at the server", id, count)
+			s.sampled("I9", at, k, "%s holds the lock %s times at the server", id, count)
 		}
 		proc, known := s.owner(id)
 		t := s.tries[leaseKey{proc, id}]
 		if !known || t == nil {
-			s.sampled("I6", at, k, "%s holds it, which nobody asked for", id)
+			s.sampled("I6", at, k, "%s holds the lock, but no process asked for that", id)
 			continue
 		}
 		s.owned(at, k, leaseKey{proc, id}, t, done)
 	}
 }
 
-// owned looks at one lock and the acquisition that is its owner.
+// owned checks the sample of one mutex whose owner is the acquisition id.
 func (s *scan) owned(at *Sample, k *KeyState, id leaseKey, t *try, done map[leaseKey]int64) {
 	longer := s.struck(ClockBack, t.first, at.End)
 	if most := time.Duration(max(t.ttl, t.renewed)) + late; time.Duration(k.PTTL)*time.Millisecond > most && !longer {
-		s.sampled("I7", at, k, "it lasts for %d ms more, its ttl is %v", k.PTTL, time.Duration(max(t.ttl, t.renewed)))
+		s.sampled("I7", at, k, "the lock lasts for %d ms more, but its ttl is %v", k.PTTL, time.Duration(max(t.ttl, t.renewed)))
 	}
-	if !s.struck(DataLoss, t.first, at.End) { // which takes tombstones away as well
+	if !s.struck(DataLoss, t.first, at.End) { // a loss of data also removes tombstones
 		if at.Begin > t.freedAt {
 			s.sampled("I6", at, k, "%s is there %v after its release was answered", id.id, Between(t.freedAt, at.Begin))
 		}
@@ -102,7 +102,7 @@ func (s *scan) owned(at *Sample, k *KeyState, id leaseKey, t *try, done map[leas
 	if !t.granted && t.last != Never && at.Begin > t.last+t.ttl+poll && !longer {
 		s.sampled("I6", at, k, "%s is there %v after its acquire had failed", id.id, Between(t.last, at.Begin))
 	}
-	// Who was cancelled while an attempt was on its way has it undone.
+	// A call that is cancelled during an attempt undoes the attempt.
 	if !t.granted && t.last != Never && at.Begin > t.last+promptly && s.quiet(t.last, at.End) {
 		s.sampled("I6", at, k, "%s is there %v after its acquire had failed, and nothing was wrong", id.id, Between(t.last, at.Begin))
 	}
@@ -112,17 +112,17 @@ func (s *scan) owned(at *Sample, k *KeyState, id leaseKey, t *try, done map[leas
 	s.claimed(at, k, id)
 }
 
-// mayStay reports whether a lease outlives its Locker: it stays closed because it was lost.
+// mayStay reports whether a lease may outlive its Locker: a lost lock with a delay stays closed.
 func (s *scan) mayStay(id leaseKey) bool {
 	l := s.leases[id]
 	return l != nil && l.staysClosed()
 }
 
-// idle reports whether nothing shows that the Locker had cause to keep the lease
-// after its last hold: it might be handing it to a caller that has gone.
+// idle reports whether the records show no reason for the Locker to keep the lease
+// after its last hold. A reason is an acquire of several locks that may have it.
 func (s *scan) idle(key string, id leaseKey, from, to int64) bool {
 	for _, r := range s.Records {
-		// What takes several locks holds the first ones before it is told so.
+		// An acquire of several locks holds the first ones before it returns.
 		if r.Proc == id.proc && r.Op == Acquire && r.Key == key && r.Several && r.Call <= to && r.Ret >= from {
 			return false
 		}
@@ -130,8 +130,8 @@ func (s *scan) idle(key string, id leaseKey, from, to int64) bool {
 	return true
 }
 
-// claimed checks I3 with the server's word: no process may have believed, before
-// the sample, in a longer lease than the server has for it.
+// claimed checks I3 by the server's data: before the sample, no process may have
+// believed that its lease lasts longer than it does at the server.
 func (s *scan) claimed(at *Sample, k *KeyState, id leaseKey) {
 	l := s.leases[id]
 	if l == nil || l.freed < at.Begin || l.clipped <= at.Begin {

@@ -4,8 +4,8 @@ import (
 	"testing"
 )
 
-// A lock that the engine granted before it was asked for counts from then, and
-// only for as long as a brief lease.
+// TestEarlyGrant checks that a lock that the engine granted before the request counts from the grant on, and
+// only for the length of a provisional lease.
 func TestEarlyGrant(t *testing.T) {
 	at := func(n int64) int64 { return 1e12 + n*ms }
 	early := func(since int64) Record {
@@ -25,8 +25,8 @@ func TestEarlyGrant(t *testing.T) {
 	}{
 		{"over", []Record{early(at(200)), next(at(705))}, nil, false},
 		{"too early", []Record{early(at(200)), next(at(650))}, nil, true},
-		{"taken away before it was asked for", []Record{early(at(200)), next(at(650))}, []Fault{forced}, false},
-		{"granted after another was taken away", []Record{early(at(450)), next(at(650))}, []Fault{forced}, true},
+		{"force-unlocked before the request", []Record{early(at(200)), next(at(650))}, []Fault{forced}, false},
+		{"granted after another lock was force-unlocked", []Record{early(at(450)), next(at(650))}, []Fault{forced}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := &History{Keys: []string{"k"}, Faults: c.faults}
@@ -41,10 +41,11 @@ func TestEarlyGrant(t *testing.T) {
 	}
 }
 
-// A lease that came too late is given back with all of its tokens, and the next has them.
+// TestUnusedTokensAreGrantedAgain checks that a lease that came too late is returned with all its tokens, and
+// that the next lease may have them.
 func TestUnusedTokensAreGrantedAgain(t *testing.T) {
 	for last, wrong := range map[uint64]string{99: "", 100: "I1"} {
-		h := newTeller()
+		h := newBuilder()
 		grant := Record{Op: Grant, Lease: "p1:1", Token: 100, Tokens: 1, TTL: 100 * ms, Valid: 1e12 + 100*ms}
 		h.put(1, grant, 1, 200)
 		h.put(1, Record{Op: Free, Lease: "p1:1", Token: last}, 200, 201)
@@ -54,9 +55,10 @@ func TestUnusedTokensAreGrantedAgain(t *testing.T) {
 	}
 }
 
-// When the next one was granted early is a guess, which may lie before the call of the unused one.
+// TestUnusedTokensAreGrantedEarly checks a next lease that was granted early. The time of that grant is an estimate, which may be
+// before the call of the unused one.
 func TestUnusedTokensAreGrantedEarly(t *testing.T) {
-	h := newTeller()
+	h := newBuilder()
 	grant := Record{Op: Grant, Lease: "p1:1", Token: 100, Tokens: 1, TTL: 100 * ms, Valid: 1e12 + 600*ms, Outcome: OK}
 	h.put(1, grant, 500, 700)
 	h.put(1, Record{Op: Free, Lease: "p1:1", Token: 99}, 700, 701)
@@ -65,11 +67,11 @@ func TestUnusedTokensAreGrantedEarly(t *testing.T) {
 	expect(t, &h.h, "")
 }
 
-// Who was in line is granted a brief lease at first, also by the attempt that it makes at that
-// moment: until it is renewed the engine need not keep more.
+// TestBriefGrantOfAnAttempt checks that a waiter in the engine's queue is first granted a provisional lease, even by an attempt that it
+// makes at that moment. Until the renewal the engine need not keep the lease for longer.
 func TestBriefGrantOfAnAttempt(t *testing.T) {
 	for from, wrong := range map[int64]string{300: "I2", 510: ""} {
-		h := newTeller()
+		h := newBuilder()
 		h.put(1, Record{Op: Grant, Lease: "p1:1", Hold: 1, Token: 100, Tokens: 1, TTL: 1000 * ms, Valid: 1e12 + 501*ms, Outcome: OK}, 1, 1)
 		h.put(1, Record{Op: Renew, Lease: "p1:1", TTL: 1000 * ms, Valid: 1e12 + 501*ms, Outcome: Lost}, 600, 600)
 		h.put(2, Record{Op: Grant, Lease: "p2:1", Hold: 1, Token: 200, Tokens: 1, TTL: 1000 * ms, Valid: 1e12 + 2000*ms, Outcome: OK}, from, from)
@@ -77,10 +79,11 @@ func TestBriefGrantOfAnAttempt(t *testing.T) {
 	}
 }
 
-// A grant that is heard of after the backend was closed is nobody's: its session went back.
+// TestGrantAfterTheBackendWasClosed checks that a grant whose answer comes after the backend was closed belongs to no process, since Close
+// has released its session.
 func TestGrantAfterTheBackendWasClosed(t *testing.T) {
 	for closed, wrong := range map[int64]string{50: "", 70: "I2"} {
-		h := newTeller()
+		h := newBuilder()
 		h.put(1, Record{Op: Grant, Lease: "p1:1", Hold: 1, Token: 100, Tokens: 1, TTL: 400 * ms, Valid: 1e12 + 410*ms, Outcome: OK}, 10, 100)
 		h.put(1, Record{Op: Shut}, closed, closed)
 		h.put(2, Record{Op: Grant, Lease: "p2:1", Hold: 1, Token: 200, Tokens: 1, TTL: 400 * ms, Valid: 1e12 + 460*ms, Outcome: OK}, 60, 65)
@@ -88,11 +91,11 @@ func TestGrantAfterTheBackendWasClosed(t *testing.T) {
 	}
 }
 
-// Members of a quorum may answer a renewal after a majority has, and the lease lasts longer by
-// that: its deadline is known again when it is released.
+// TestDeadlineThatMovesAfterARenewal checks a deadline that moves after the end of a renewal: members of a quorum may answer after
+// the majority, which makes the lease longer. The record of the release has the new deadline.
 func TestDeadlineThatMovesAfterARenewal(t *testing.T) {
 	for valid, wrong := range map[int64]string{450: "", 420: "I5"} {
-		h := newTeller()
+		h := newBuilder()
 		h.put(1, Record{Op: Grant, Lease: "p1:1", Hold: 1, Token: 100, Tokens: 1, TTL: 400 * ms, Valid: 1e12 + 400*ms}, 1, 2)
 		h.put(1, Record{Op: Acquire, Hold: 1, Token: 100, TTL: 400 * ms}, 1, 2)
 		h.put(1, Record{Op: Renew, Lease: "p1:1", TTL: 400 * ms, Valid: 1e12 + 410*ms}, 10, 20)

@@ -6,39 +6,38 @@ import (
 	"strings"
 )
 
-// lease is one grant of the engine and all that its process did with it.
+// lease is one grant of the engine, with all operations of its process on it.
 type lease struct {
 	grant Record
-	// freed is when its end was first asked for, by release or undo; Never if it
-	// was not.
+	// freed is when a release or an undo was first sent; Never if none was.
 	freed int64
-	// acknowledged is the latest instant up to which the engine must keep it, by
-	// what it acknowledged: the call of an acquire or renewal, and the ttl.
+	// acknowledged is the latest instant until which the engine must keep it: the call
+	// of an acknowledged acquire or renewal, plus the ttl.
 	acknowledged int64
 	claims       []claim
-	unanswered   int64 // call of the first renewal whose end is not known; Never if there is none
-	lost         int64 // when a renewal was answered "not yours"; Never
-	clipped      int64 // when a fault took the promises about it away; Never
-	unused       bool  // it was given back with all of its tokens: it had come too late
-	left         int64 // when the end of its write side was first asked for; Never
+	unanswered   int64 // call of the first renewal whose result is not known, or Never
+	lost         int64 // when a renewal was answered "not yours", or Never
+	clipped      int64 // when a fault ended the promises about it, or Never
+	unused       bool  // it came too late and was returned with all its tokens
+	left         int64 // when its write side was first asked to end, or Never
 	asked        int64 // call of the last acquire or renewal that was acknowledged
 	last         *hold // with the highest token
 	renewsAsked  []Record
 	// early says that the engine granted it before the call that returned it, with a
-	// brief lease that the backend renews by itself, of which there is no record.
+	// provisional lease. The backend renews that lease by itself, without a record.
 	early bool
 }
 
-// claim says that from at on the process took the lease to last until valid.
+// claim says that from at on the process believed that the lease lasts until valid.
 type claim struct{ asked, at, valid int64 }
 
 // hold is one hold of a caller: the lease, or its turn with it.
 type hold struct {
 	grant   Record
-	lease   *lease // nil if there is none for its token
+	lease   *lease // nil if no lease has its token
 	release *Record
 	checks  []Record
-	left    int64 // when it left the write side; Never
+	left    int64 // when it left the write side, or Never
 }
 
 type leaseKey struct {
@@ -61,26 +60,26 @@ type index struct {
 	held   map[holdKey]*hold
 
 	tries  map[leaseKey]*try  // all acquisitions, granted or not
-	owners map[string]int     // process by the Locker's part of an id
+	owners map[string]int     // process, by the Locker's part of an id
 	closed map[int]Record     // processes whose Locker closed without an error
-	paused map[int][][2]int64 // when a process was stopped, or the machine had no time for it
+	paused map[int][][2]int64 // when a process was stopped or late
 	killed map[int]int64      // when a process was killed
 
 	sent     map[holdKey]bool  // holds for which the engine was asked
-	mustWait map[holdKey]int64 // and when it had said that they must wait
-	inLine   map[holdKey]*try  // and what has stood in the engine's queue for them
+	mustWait map[holdKey]int64 // when the engine answered that they must wait
+	inLine   map[holdKey]*try  // their acquisitions in the engine's queue
 }
 
-// try is one acquisition, over its repetitions.
+// try is one acquisition with all its attempts.
 type try struct {
 	key     string
-	first   int64 // call
-	last    int64 // end of the last repetition, or when it is undone: until then it waits; Never if it is not known
+	first   int64 // call of the first attempt
+	last    int64 // end of the last attempt, or the undo, until which it waits; Never if it is not known
 	granted bool
-	placed  int64 // when it was told that it waits in the engine's queue; 0 if it was not
-	freedAt int64 // when a release or an undo of it was answered; Never
+	placed  int64 // when the engine answered that it waits in the queue; 0 if it did not
+	freedAt int64 // when a release or an undo of it was answered, or Never
 	ttl     int64
-	renewed int64 // the longest ttl that a renewal has asked for
+	renewed int64 // the longest ttl of a renewal
 }
 
 func newIndex(h *History) *index {
@@ -116,8 +115,8 @@ func newIndex(h *History) *index {
 	return x
 }
 
-// merged drops the records of beginnings whose end is known, sets the end of the
-// others, and sorts by call.
+// merged replaces the records of beginnings by those of their ends. It sets the end of
+// operations that did not end, and sorts by call.
 func merged(records []Record) []Record {
 	type id struct {
 		proc int
@@ -169,12 +168,12 @@ func (x *index) addGrant(r Record) {
 		t.granted = true
 		l := &lease{
 			grant: r, freed: Never, unanswered: Never, lost: Never, clipped: Never, left: Never,
-			acknowledged: min(r.Call+r.TTL, r.Valid), asked: r.Call, // who was in line is granted a brief lease at first
+			acknowledged: min(r.Call+r.TTL, r.Valid), asked: r.Call, // a waiter in the queue is first granted a provisional lease
 			claims: []claim{{r.Call, r.Ret, r.Valid}},
 		}
 		if r.Since != 0 {
 			l.grant.Call, l.acknowledged, l.early = r.Since, r.Valid, true
-			l.asked = min(l.asked, r.Valid-r.TTL) // it was granted before the call
+			l.asked = min(l.asked, r.Valid-r.TTL) // the grant was before the call
 		}
 		x.leases[k] = l
 	case Acquire:
@@ -191,11 +190,11 @@ func (x *index) add(r Record) {
 	case Free, Undo:
 		x.addFree(r)
 	case Acquire:
-		if t := x.inLine[holdKey{r.Proc, r.Hold, r.Key}]; t != nil { // it waits until then, also if its process dies before the undo
+		if t := x.inLine[holdKey{r.Proc, r.Hold, r.Key}]; t != nil { // it waits until then, even if its process dies before the undo
 			t.last = max(t.last, r.Ret)
 		}
 	case Release:
-		// One that did not have the lock again after a Wait had given it up by that.
+		// If a Wait did not acquire the lock again, the Wait has released it.
 		if h := x.held[holdKey{r.Proc, r.Hold, r.Key}]; h != nil && h.release == nil {
 			h.release = &r
 		}
@@ -204,13 +203,13 @@ func (x *index) add(r Record) {
 		if h == nil || r.Outcome == Refused {
 			return
 		}
-		if r.Outcome == Fail || r.Ret != Never && r.Outcome == Unknown { // it was not called, and has the lock again all the same
+		if r.Outcome == Fail || r.Ret != Never && r.Outcome == Unknown { // it got no signal, but has the lock again
 			r.Outcome = OK
 		}
 		h.release = &r
 	case Shut:
 		for k, l := range x.leases {
-			if k.proc == r.Proc && l.grant.Ret >= r.Call { // nothing begins under it
+			if k.proc == r.Proc && l.grant.Ret >= r.Call { // no hold can begin under it
 				l.freed = min(l.freed, r.Call)
 			}
 		}
@@ -233,8 +232,8 @@ func (x *index) add(r Record) {
 	}
 }
 
-// clip ends what is promised about the leases that a fault may have touched at
-// the moment that it began.
+// clip ends the promises about leases that a fault may have affected, at the
+// moment at which the fault began.
 func (x *index) clip() {
 	for _, f := range x.Faults {
 		if f.Class == Plain || f.Class == ClockBack {
@@ -257,7 +256,7 @@ func (x *index) sort() {
 	}
 	for _, ls := range x.byKey {
 		slices.SortFunc(ls, func(a, b *lease) int {
-			// When an early one was granted is a guess, which may lie before the call of the unused one
+			// The time of an early grant is an estimate, which may be before the call of the unused lease
 			// whose tokens it has.
 			return cmp.Or(cmp.Compare(a.grant.Token, b.grant.Token), unusedFirst(a, b), cmp.Compare(a.grant.Call, b.grant.Call))
 		})
@@ -269,7 +268,7 @@ func (x *index) sort() {
 	}
 }
 
-// unusedFirst orders a lease that was given back with all of its tokens before one that was not.
+// unusedFirst orders a lease that was returned with all its tokens before one that was not.
 func unusedFirst(a, b *lease) int {
 	switch {
 	case a.unused == b.unused:
@@ -280,8 +279,9 @@ func unusedFirst(a, b *lease) int {
 	return 1
 }
 
-// join finds the lease of each hold: the one of its process whose block has the
-// token. Of a block only a part is used, so the last that begins below it.
+// join finds the lease of each hold: the lease of its process whose block of tokens has the
+// hold's token. Blocks may overlap, since only a part of a block is used. The lease is the
+// last one whose block does not begin after the token.
 func (x *index) join() {
 	for key, hs := range x.holds {
 		byProc := map[int][]*lease{}
@@ -312,8 +312,8 @@ func (h *hold) of(leases []*lease) *lease {
 	return nil
 }
 
-// shared returns the lease of those that read with h: the one that h asked for itself, or
-// the only one that it can be. Of several that h has asked for, those before the last came too late.
+// shared returns the lease that h shares with other readers: the one that h asked for itself, or
+// else the only possible one. If h has asked for several, all but the last came too late.
 func (h *hold) shared(of []*lease) *lease {
 	var own, other *lease
 	several := false
@@ -342,8 +342,8 @@ func (x *index) owner(id string) (int, bool) {
 	return p, ok
 }
 
-// quiet reports whether no fault was in force at any moment of [from, to], nor a
-// while before, and the machine had time for all, so that what went wrong then has no excuse.
+// quiet reports whether in [from, to] and for a second before there was no fault, and no process and
+// no server was late. A failure in that time is a violation.
 func (x *index) quiet(from, to int64) bool {
 	const aftermath = int64(1e9)
 	for proc := range x.paused {
@@ -353,7 +353,7 @@ func (x *index) quiet(from, to int64) bool {
 	}
 	for _, s := range x.Samples {
 		if s.End-s.Begin > Busy && s.Begin <= to && s.End+aftermath >= from {
-			return false // the server's turn came late
+			return false // the server was late
 		}
 	}
 	for _, f := range x.Faults {
@@ -364,8 +364,8 @@ func (x *index) quiet(from, to int64) bool {
 	return true
 }
 
-// wasPaused reports whether proc was stopped at some moment of [from, to]. What
-// stopped process 0 stopped all.
+// wasPaused reports whether proc was stopped or late at some moment of [from, to]. A fault
+// of process 0 stops all processes.
 func (x *index) wasPaused(proc int, from, to int64) bool {
 	for _, p := range slices.Concat(x.paused[proc], x.paused[0]) {
 		if p[0] <= to && p[1] >= from {

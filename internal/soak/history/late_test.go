@@ -2,22 +2,22 @@ package history
 
 import "testing"
 
-// A lease that is lost while nothing is wrong is a mistake, unless the machine had no time for
-// some process, or for the server, meanwhile or within a second before.
+// TestALateMachineExcusesALostLease checks that a lease that is lost without a fault is a violation, unless a process
+// or the server was late meanwhile or within a second before.
 func TestALateMachineExcusesALostLease(t *testing.T) {
-	late := func(proc int, from, to int64) func(*teller) {
-		return func(t *teller) { t.put(proc, Record{Op: Late}, from, to) }
+	late := func(proc int, from, to int64) func(*builder) {
+		return func(t *builder) { t.put(proc, Record{Op: Late}, from, to) }
 	}
-	sampled := func(from, to int64) func(*teller) {
-		return func(t *teller) {
+	sampled := func(from, to int64) func(*builder) {
+		return func(t *builder) {
 			t.h.Samples = append(t.h.Samples, Sample{Begin: 1e12 + from*ms, End: 1e12 + to*ms})
 		}
 	}
 	for _, c := range []struct {
 		name, wrong string
-		tell        func(*teller)
+		tell        func(*builder)
 	}{
-		{"nothing was late", "I5", func(*teller) {}},
+		{"nothing was late", "I5", func(*builder) {}},
 		{"its process was late", "", late(1, 3100, 3200)},
 		{"another process was late", "", late(2, 3100, 3200)},
 		{"it was late just before", "", late(1, 2100, 2200)},
@@ -28,7 +28,7 @@ func TestALateMachineExcusesALostLease(t *testing.T) {
 		{"the server was late long before", "I5", sampled(1800, 1900)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h := newTeller()
+			h := newBuilder()
 			h.stay(1, 1, 2999, 3000, 3420, Record{Renews: true}, Lost)
 			c.tell(h)
 			expect(t, &h.h, c.wrong)

@@ -8,13 +8,13 @@ import (
 )
 
 const (
-	window   = 100 // holds, so at most 200 operations
-	patience = 5 * time.Second
+	window      = 100 // holds, so at most 200 operations
+	searchLimit = 5 * time.Second
 )
 
 // mutex is the sequential lock that holds are compared with.
 type mutex struct {
-	holder uint64 // its token, 0 if free
+	holder uint64 // the holder's token, 0 if free
 	last   uint64 // the highest token so far
 }
 
@@ -23,9 +23,9 @@ type mutexInput struct {
 	token   uint64
 }
 
-// mutexModel knows no lease that ends: a hold that ended otherwise than by its
-// release has a release without a known end, which may take effect any time after
-// the grant, or never: then it comes last, and finds another holder.
+// mutexModel has no leases that expire. A hold that did not end by its release has a
+// release without a known end, which may take effect at any time after the grant, or
+// never: then it comes last and finds another holder.
 var mutexModel = porcupine.Model{
 	Init: func() any { return mutex{} },
 	Step: func(state, input, output any) (bool, any) {
@@ -49,7 +49,7 @@ var mutexModel = porcupine.Model{
 
 // SecondOpinion has porcupine search for an order of acquires and releases that a
 // mutex allows, in short windows of each key's holds. A search that does not end
-// counts as a failure. save, if not nil, is called to keep the picture of one.
+// counts as a failure. save, if not nil, is called with the picture of each failure.
 func SecondOpinion(h *History, save func(key string, info porcupine.LinearizationInfo)) []Violation {
 	x := newIndex(h)
 	var found []Violation
@@ -59,7 +59,7 @@ func SecondOpinion(h *History, save func(key string, info porcupine.Linearizatio
 			n := min(window, len(holds))
 			part := holds[:n]
 			holds = holds[n:]
-			result, info := porcupine.CheckOperationsVerbose(mutexModel, operations(part), patience)
+			result, info := porcupine.CheckOperationsVerbose(mutexModel, operations(part), searchLimit)
 			if result == porcupine.Ok {
 				continue
 			}
@@ -79,7 +79,7 @@ func operations(holds []*hold) []porcupine.Operation {
 	for i, h := range holds {
 		clipped := h.lease != nil && h.lease.clipped != Never
 		if clipped && h.grant.Ret > h.lease.clipped {
-			continue // handed on before its process learned that the lease was gone
+			continue // handed on before its process learned that the lease was lost
 		}
 		ops = append(ops, porcupine.Operation{
 			ClientId: i, Input: mutexInput{token: h.grant.Token}, Output: OK,
@@ -89,7 +89,7 @@ func operations(holds []*hold) []porcupine.Operation {
 			ClientId: i, Input: mutexInput{release: true, token: h.grant.Token}, Output: Unknown,
 			Call: h.grant.Ret, Return: Never,
 		}
-		// Holds of a lease that a fault took away overlap with others, rightly.
+		// Holds of a lease that a fault ended may overlap with others.
 		if h.release != nil && h.release.Outcome == OK && !clipped {
 			end.Output, end.Call, end.Return = OK, h.release.Call, h.release.Ret
 		}

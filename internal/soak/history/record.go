@@ -10,54 +10,54 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Now reads CLOCK_MONOTONIC, which is one clock for all processes of a machine:
-// histories of several processes merge without skew.
+// Now reads CLOCK_MONOTONIC. All processes of a machine share this clock, so
+// histories of several processes can be merged.
 func Now() int64 {
 	var ts unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // can't fail with these arguments
 	return ts.Nano()
 }
 
-// Never is the end of what had not ended.
+// Never is the end of an operation that did not end.
 const Never = math.MaxInt64
 
-// Op says what a Record is about.
+// Op is the operation of a Record.
 type Op string
 
-// What a caller of the Locker does.
+// Operations of a caller of the Locker.
 const (
 	Acquire Op = "acquire"
 	Reenter Op = "reenter"
 	Release Op = "release"
 	Check   Op = "check" // lock.Check inside the section
 	Write   Op = "write" // to the fenced register
-	Leave   Op = "leave" // the write side of a read-write lock, by lock.Hold.Downgrade
+	Leave   Op = "leave" // leaving the write side of a read-write lock, by lock.Hold.Downgrade
 
 	Await     Op = "cond.wait" // under the lock: the hold ends, and Next begins when it returns
 	Signal    Op = "cond.signal"
 	Broadcast Op = "cond.broadcast"
 )
 
-// What the Locker asks of the backend.
+// Requests of the Locker to the backend.
 const (
-	Grant Op = "lease.acquire" // one try
+	Grant Op = "lease.acquire" // one attempt
 	Renew Op = "lease.renew"
 	Free  Op = "lease.release"
 	Undo  Op = "lease.undo"
 	Down  Op = "lease.downgrade"
-	Shut  Op = "backend.close" // all leases of the process go back, also those whose grant it has not heard of
+	Shut  Op = "backend.close" // releases all leases of the process, even those whose grant has not been answered
 )
 
-// What a process says of itself.
+// Records of a process about itself.
 const (
 	Started Op = "started" // a Locker was made; Lease is the prefix of its ids
-	Closed  Op = "closed"  // the Locker was closed, and the process looked for leaks
-	Broken  Op = "broken"  // the client saw a promise of the API broken
-	Late    Op = "late"    // the machine had no time for the process
+	Closed  Op = "closed"  // the Locker was closed, and the process checked for leaks
+	Broken  Op = "broken"  // the client observed a broken promise of the API
+	Late    Op = "late"    // the machine did not run the process in time
 )
 
-// Busy is for how long, in ns, a process that does nothing but sleep must be late for the
-// machine to be to blame for what goes wrong.
+// Busy is the lateness in ns of a process that only sleeps, from which on the machine counts as the cause
+// of a failure.
 const Busy = int64(50e6)
 
 // Outcome is what is known of an operation's effect.
@@ -65,54 +65,54 @@ type Outcome string
 
 const (
 	OK      Outcome = "ok"
-	Fail    Outcome = "fail"    // it had none
-	Refused Outcome = "refused" // it had none: the engine refused, or could not be reached
-	Unknown Outcome = "unknown" // it may have had one, or may yet have
-	Lost    Outcome = "lost"    // the lock was not the caller's any more
-	Done    Outcome = "done"    // it had none: the tick was completed before
-	TooMany Outcome = "busy"    // it had none: as many wait as may
+	Fail    Outcome = "fail"    // no effect
+	Refused Outcome = "refused" // no effect: the engine refused or could not be reached
+	Unknown Outcome = "unknown" // it may have had an effect, or may still have one
+	Lost    Outcome = "lost"    // the lock did not belong to the caller any more
+	Done    Outcome = "done"    // no effect: the tick was completed before
+	TooMany Outcome = "busy"    // no effect: the queue is full
 )
 
-// Record is one operation. It is written when the operation begins, if it may
-// have an effect although the process is killed meanwhile, and when it ends;
-// both have the same Seq.
+// Record is one operation. It is written when the operation ends. It is also written
+// when the operation begins, if the operation may have an effect although its process
+// is killed meanwhile. Both records have the same Seq.
 type Record struct {
 	Proc    int     `json:"proc"`
 	Seq     uint64  `json:"seq"`
 	Op      Op      `json:"op"`
 	Key     string  `json:"key,omitempty"`
 	Lease   string  `json:"lease,omitempty"` // the acquisition's id
-	Hold    uint64  `json:"hold,omitempty"`  // counts holds in its process; of a try: the hold that it is for
+	Hold    uint64  `json:"hold,omitempty"`  // number of the hold in its process; of an attempt: the hold that it is for
 	Call    int64   `json:"callNs"`
-	Ret     int64   `json:"retNs,omitempty"` // 0 in a record of a beginning
+	Ret     int64   `json:"retNs,omitempty"` // 0 in the record of a beginning
 	Outcome Outcome `json:"outcome,omitempty"`
 	Token   uint64  `json:"token,omitempty"`  // of a grant: the first of the block
-	Tokens  uint64  `json:"tokens,omitempty"` // of a grant: how many are reserved
-	TTL     int64   `json:"ttlNs,omitempty"`  // as asked for
+	Tokens  uint64  `json:"tokens,omitempty"` // of a grant: how many tokens are reserved
+	TTL     int64   `json:"ttlNs,omitempty"`  // the requested one
 	Valid   int64   `json:"validUntilNs,omitempty"`
-	Since   int64   `json:"sinceNs,omitempty"` // of a grant that the engine made before the call: when, or a little earlier
+	Since   int64   `json:"sinceNs,omitempty"` // of a grant before the call: its time, or a little earlier
 	Wait    int64   `json:"waitNs,omitempty"`
-	Kept    int64   `json:"keptNs,omitempty"`   // for how long the lease may be kept idle after the release
-	CtxEnd  int64   `json:"ctxEndNs,omitempty"` // when the call's context ended, if it did first
-	Renews  bool    `json:"renews,omitempty"`   // the watchdog is to keep the lease for all of the section
+	Kept    int64   `json:"keptNs,omitempty"`   // how long the lease may be kept idle after the release
+	CtxEnd  int64   `json:"ctxEndNs,omitempty"` // when the call's context ended, if that was before the call's end
+	Renews  bool    `json:"renews,omitempty"`   // the watchdog must keep the lease for the whole section
 	Live    bool    `json:"ctxLive,omitempty"`  // of a check: the section's context had not ended
-	Several bool    `json:"several,omitempty"`  // one of the locks that are taken together
-	Bound   int     `json:"bound,omitempty"`    // how many may wait for the key; 0 is any number
-	Delay   int64   `json:"delayNs,omitempty"`  // for how long the lock stays closed if it is lost
+	Several bool    `json:"several,omitempty"`  // one of several locks that are acquired together
+	Bound   int     `json:"bound,omitempty"`    // how many calls may wait for the key; 0 means no limit
+	Delay   int64   `json:"delayNs,omitempty"`  // how long the lock stays closed if it is lost
 	Next    uint64  `json:"next,omitempty"`     // of a Wait for a condition: the hold that it returns with
-	Again   bool    `json:"again,omitempty"`    // of an acquire: the lock was taken again at the end of such a Wait
+	Again   bool    `json:"again,omitempty"`    // of an acquire: by a Wait, at its end
 	Note    string  `json:"note,omitempty"`
 
-	// Of locks that are no mutexes.
+	// Only for locks that are not mutexes:
 	Kind      string `json:"kind,omitempty"`      // as driver.Kind names it; "" is a mutex
 	Limit     int    `json:"limit,omitempty"`     // how many permits there are
-	Weight    int    `json:"weight,omitempty"`    // and how many of them it takes
-	Tick      string `json:"tick,omitempty"`      // of Kind "once"
-	Completes bool   `json:"completes,omitempty"` // of a release: the tick is done
-	Queued    bool   `json:"queued,omitempty"`    // of a try: it is to leave a place in the engine's queue
+	Weight    int    `json:"weight,omitempty"`    // how many permits it takes
+	Tick      string `json:"tick,omitempty"`      // for Kind "once"
+	Completes bool   `json:"completes,omitempty"` // of a release: it completes the tick
+	Queued    bool   `json:"queued,omitempty"`    // of an attempt: it leaves a place in the engine's queue
 }
 
-// Writer notes the records of one process.
+// Writer writes the records of one process.
 type Writer struct {
 	proc int
 	now  func() int64
@@ -124,7 +124,7 @@ type Writer struct {
 }
 
 // NewWriter returns a Writer for the process with number proc. Each record is one line
-// of JSON and one write, so that all that was written survives when the process is
+// of JSON and one write, so all written records survive when the process is
 // killed.
 func NewWriter(out io.Writer, proc int) *Writer {
 	return NewRecorder(proc, Now, func(r Record) error {
@@ -142,10 +142,10 @@ func NewRecorder(proc int, now func() int64, put func(Record) error) *Writer {
 	return &Writer{proc: proc, now: now, put: put}
 }
 
-// Now reads the clock of the Writer's records.
+// Now reads the clock of the Writer.
 func (w *Writer) Now() int64 { return w.now() }
 
-// Begin writes that r begins now and returns it for End.
+// Begin writes a record that r begins now, and returns it for End.
 func (w *Writer) Begin(r Record) Record {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -156,14 +156,14 @@ func (w *Writer) Begin(r Record) Record {
 	return r
 }
 
-// End writes that r ended, now unless it says when.
+// End writes a record that r ended: at r.Ret, or now if that is 0.
 func (w *Writer) End(r Record) {
 	if r.Ret == 0 {
 		r.Ret = w.now()
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if r.Seq == 0 { // its beginning was not worth a record
+	if r.Seq == 0 { // there is no record of its beginning
 		w.seq++
 		r.Proc, r.Seq = w.proc, w.seq
 	}
@@ -183,31 +183,31 @@ func (w *Writer) Err() error {
 	return w.err
 }
 
-// Class says which promises a fault takes away.
+// Class says which promises do not hold after a fault.
 type Class string
 
 const (
-	Plain     Class = "plain"      // none: all must be kept
-	DataLoss  Class = "data loss"  // the server forgot all: I2, I3 of the leases of that moment
-	ClockBack Class = "clock back" // the server's clock went back: what expires lasts longer
-	ForceFree Class = "force free" // an operator deleted one lock: I2, I3 of the leases of that key
+	Plain     Class = "plain"      // all promises hold
+	DataLoss  Class = "data loss"  // the server lost all data: not I2 and I3, for leases at that moment
+	ClockBack Class = "clock back" // the server's clock went back: keys expire later
+	ForceFree Class = "force free" // an operator deleted one lock: not I2 and I3, for leases of that key
 )
 
 // Fault is one fault that was injected.
 type Fault struct {
 	Kind   string `json:"kind"`
 	Class  Class  `json:"class"`
-	Proc   int    `json:"proc,omitempty"` // the process that was struck, 0 if not a single one
+	Proc   int    `json:"proc,omitempty"` // the process with the fault; 0 if it is not a single process
 	Key    string `json:"key,omitempty"`
 	Begin  int64  `json:"beginNs"`
 	End    int64  `json:"endNs"`
 	Detail string `json:"detail,omitempty"`
 
-	// Resumes is within what time of Begin somebody must be granted a lock, if no other fault is in force; 0 if it is not said.
+	// Resumes is the time after Begin within which some process must be granted a lock, if there is no other fault. 0 means no limit.
 	Resumes int64 `json:"resumesNs,omitempty"`
 }
 
-// Attempt is one write as the fenced register saw it.
+// Attempt is one write, as recorded by the fenced register.
 type Attempt struct {
 	At       int64  `json:"atNs"`
 	Key      string `json:"key"`
@@ -221,34 +221,34 @@ type Attempt struct {
 type KeyState struct {
 	Name   string            `json:"name"`
 	Type   string            `json:"type"`
-	PTTL   int64             `json:"pttl"` // ms; -1 is for ever
+	PTTL   int64             `json:"pttl"` // ms; -1 means no expiry
 	Fields map[string]string `json:"fields,omitempty"`
-	Value  string            `json:"value,omitempty"` // of the record of a lock that is no mutex
-	Now    int64             `json:"nowUs,omitempty"` // and the server's clock
+	Value  string            `json:"value,omitempty"` // the record of a lock that is not a mutex
+	Now    int64             `json:"nowUs,omitempty"` // the server's clock, with Value
 }
 
-// kinded is in the name of each key of a lock that is no mutex, and in no other.
+// kinded is part of the names of the keys of locks that are not mutexes, and of no other keys.
 const kinded = ":kind:"
 
-// KindedKey returns a key for locks of this kind, whose name begins with prefix.
+// KindedKey returns a key for locks of this kind. Its name begins with prefix.
 func KindedKey(prefix, kind string) string { return prefix + kinded + kind }
 
-// ofCondition is before a lock's key in the key of its condition.
+// ofCondition is the prefix that makes a lock's key the key of its condition.
 const ofCondition = "lockgen:condition:"
 
-// IsKinded reports whether key is of a lock that is no mutex, or of a condition.
+// IsKinded reports whether key is the key of a lock that is not a mutex, or of a condition.
 func IsKinded(key string) bool {
 	return strings.Contains(key, kinded) || strings.HasPrefix(key, ofCondition)
 }
 
-// Sample is all keys of the server at one instant between Begin and End.
+// Sample holds all keys of the server at one instant between Begin and End.
 type Sample struct {
 	Begin int64      `json:"beginNs"`
 	End   int64      `json:"endNs"`
 	Keys  []KeyState `json:"keys"`
 }
 
-// History is what is known of one episode.
+// History is everything that was recorded of one episode.
 type History struct {
 	Records  []Record
 	Faults   []Fault
@@ -256,7 +256,7 @@ type History struct {
 	Samples  []Sample
 	Keys     []string // the locks
 
-	// Told is how late a goroutine may run before it counts as not having been told,
-	// in ns; 0 is 400 ms, for a busy machine. In virtual time nobody is late.
+	// Told is how late, in ns, a context may end or a goroutine may run. 0 means 400 ms,
+	// for a busy machine. In virtual time nothing is late.
 	Told int64
 }

@@ -5,11 +5,11 @@ import (
 	"testing"
 )
 
-// The engine took a lease away, which is one mistake. To grant the key before the holder was told is
-// another, and to grant it after that is none.
+// TestGrantOfALeaseThatWasTakenAway checks that an engine that takes a lease away is one violation. If it grants the key before
+// the holder learns of that, this is a second violation; if it grants the key later, it is not.
 func TestGrantOfALeaseThatWasTakenAway(t *testing.T) {
 	for granted, want := range map[int64]int{395: 1, 405: 0} {
-		h := newTeller()
+		h := newBuilder()
 		h.put(1, Record{Op: Grant, Lease: "p1:1", Token: 100, Tokens: 1, TTL: 1000 * ms, Valid: 1e12 + 1001*ms}, 1, 2)
 		h.put(1, Record{Op: Renew, Lease: "p1:1", Outcome: Lost}, 390, 400)
 		h.put(2, Record{Op: Grant, Lease: "p2:1", Token: 200, Tokens: 1, TTL: 1000 * ms, Valid: 1e12 + 1390*ms}, 390, granted)

@@ -8,32 +8,32 @@ import (
 )
 
 const (
-	// rounding is what Redis's clock of milliseconds may take from a lease on
-	// either side.
+	// rounding is by how much Redis's clock of milliseconds may shorten a lease at
+	// either end.
 	rounding = int64(2 * time.Millisecond)
-	// busyMachine is History.Told unless that is set.
+	// busyMachine is the default of History.Told.
 	busyMachine = int64(400 * time.Millisecond)
 )
 
-// Verify returns what h shows to be wrong, by these invariants. For each key,
-// grants are sorted by token:
+// Verify returns the violations of these invariants in h. The grants of each key
+// are sorted by token:
 //
 //	I1  tokens are unique, and their order agrees with real time
-//	I2  nobody is granted a key before its last lease was given up or over, and no
-//	    lease is taken away before
-//	I3  nobody believes to hold a key that another was granted meanwhile
+//	I2  no key is granted before its last lease was released or expired, and no
+//	    lease is taken away earlier
+//	I3  no process believes that it holds a key that was granted to another meanwhile
 //	I4  the fenced register accepts no token below one that it has accepted, and
 //	    each accepted one was granted to the hold that wrote it
-//	I5  after the end of the lease, Check fails and the context has ended; and no
+//	I5  after the end of the lease, Check fails and the context has ended; no
 //	    lease ends while nothing is wrong
-//	I6  a release after the end of the lease says so; what was released, undone or
-//	    never acquired is not at the server
-//	I7  every lock expires, and none later than its ttl
+//	I6  a release after the end of the lease returns ErrLost; the server has no lock
+//	    that was released, undone or never acquired
+//	I7  every lock expires, not later than its ttl
 //	I8  after healing nothing is left behind: locks, waiters, goroutines
-//	I9  a lock has one owner, once
+//	I9  a lock has exactly one owner, which holds it once
 //	N8  no call outlives its context
 //
-// K1 to K5 are of locks that are no mutexes: see kinds. K6 to K8 are of bounds, delays and
+// K1 to K5 are about locks that are not mutexes: see kinds. K6 to K8 are about bounds, delays and
 // conditions: see extras.
 func Verify(h *History) []Violation {
 	x := newIndex(h)
@@ -60,12 +60,12 @@ func Verify(h *History) []Violation {
 	return s.found
 }
 
-// scan collects what is wrong.
+// scan collects the violations.
 type scan struct {
 	*index
 	told  int64 // see History.Told
 	found []Violation
-	seen  map[string]int // by invariant: one mistake shows in a thousand records
+	seen  map[string]int // by invariant, since one mistake may show in a thousand records
 }
 
 const enoughOfAKind = 5
@@ -77,7 +77,7 @@ func (s *scan) report(v Violation) {
 	}
 }
 
-// pair reports two records that can't both be right.
+// pair reports two records that can't both be correct.
 func (s *scan) pair(invariant string, earlier, later Record, format string, args ...any) {
 	s.report(Violation{
 		Invariant: invariant, Key: later.Key, At: later.Ret,
@@ -85,14 +85,14 @@ func (s *scan) pair(invariant string, earlier, later Record, format string, args
 	})
 }
 
-// promised is the instant until which the engine must keep the lease.
+// promised returns the instant until which the engine must keep the lease.
 func (l *lease) promised() int64 { return min(l.freed, l.acknowledged-rounding, l.clipped) }
 
-// stealable is the instant from which the engine may give the key to another. A lease that it
-// took away is nobody's once its process was told: see kept.
+// stealable returns the instant from which on the engine may grant the key to another process. After the engine
+// took a lease away, this is when its process learned of it: see kept.
 func (l *lease) stealable() int64 { return min(l.promised(), l.lost) }
 
-// believed is the instant until which the process took the lease for its own.
+// believed returns the instant until which the process considered the lease its own.
 func (l *lease) believed() int64 {
 	until := int64(0)
 	for _, c := range l.claims {
@@ -103,7 +103,7 @@ func (l *lease) believed() int64 {
 
 // leaseOrder checks I1, I2 and I3 among the leases of key.
 func (s *scan) leaseOrder(key string) {
-	var called, stealable, believed *lease // of those before: who reaches farthest
+	var called, stealable, believed *lease // of the leases before, those with the latest instant
 	for i, l := range s.byKey[key] {
 		if i > 0 {
 			before := s.byKey[key][i-1]
@@ -123,7 +123,7 @@ func (s *scan) leaseOrder(key string) {
 					believed.grant.Proc, believed.grant.Lease, Between(l.grant.Ret, until))
 			}
 		}
-		// Where the server's clock has jumped, nobody can tell how old a grant is whose notice was late.
+		// After a jump of the server's clock, the age of a grant with a late notice is not known.
 		if l.clipped == Never && (called == nil || l.grant.Call > called.grant.Call) {
 			called = l
 		}
@@ -136,7 +136,7 @@ func (s *scan) leaseOrder(key string) {
 	}
 }
 
-// bound is the instant until which no other may have a hold.
+// bound returns the instant until which there must be no other hold.
 func (h *hold) bound() int64 {
 	end := int64(Never)
 	if h.release != nil {
@@ -148,8 +148,8 @@ func (h *hold) bound() int64 {
 	return end
 }
 
-// holdOrder checks I1 and I2 among the holds of key, those that were handed on
-// inside a process included.
+// holdOrder checks I1 and I2 for the holds of key, including holds that were handed on
+// inside a process.
 func (s *scan) holdOrder(key string) {
 	var called, bound *hold
 	for i, h := range s.holds[key] {
@@ -162,34 +162,34 @@ func (s *scan) holdOrder(key string) {
 			s.pair("I1", s.holds[key][i-1].grant, h.grant, "two holds have token %d", h.grant.Token)
 		}
 		if called != nil && called.grant.Call > h.grant.Ret {
-			s.pair("I1", called.grant, h.grant, "the hold with token %d was there %v before that with the lower %d was asked for",
+			s.pair("I1", called.grant, h.grant, "the hold with token %d began %v before the hold with the lower token %d was asked for",
 				h.grant.Token, Between(h.grant.Ret, called.grant.Call), called.grant.Token)
 		}
 		if bound != nil && bound.bound() > h.grant.Ret {
-			s.pair("I2", bound.grant, h.grant, "hold begins %v before that with token %d was released or over",
+			s.pair("I2", bound.grant, h.grant, "the hold begins %v before the hold with token %d was released or expired",
 				Between(h.grant.Ret, bound.bound()), bound.grant.Token)
 		}
 		if bound == nil || h.bound() > bound.bound() {
 			bound = h
 		}
-		// A lease that a fault took away is handed on until its process learns of it.
+		// A lease that a fault ended is handed on until its process learns of it.
 		if h.lease.clipped == Never && (called == nil || h.grant.Call > called.grant.Call) {
 			called = h
 		}
 	}
 }
 
-// checksAgainstGrants checks I3 by what callers saw: a Check that said yes after
-// another hold, with a higher token, had begun.
+// checksAgainstGrants checks I3 by the results of Check: no Check may succeed after
+// another hold, with a higher token, has begun.
 func (s *scan) checksAgainstGrants(key string) {
-	var next *hold // of those with a higher token, the first to begin
+	var next *hold // of the holds with a higher token, the first to begin
 	for _, h := range slices.Backward(s.holds[key]) {
 		for _, c := range h.checks {
 			if next == nil || h.lease == nil || c.Outcome != OK {
 				continue
 			}
 			if c.Call > next.grant.Ret && c.Call < h.lease.clipped {
-				s.pair("I3", c, next.grant, "Check of the hold with token %d said yes %v after that with token %d had begun",
+				s.pair("I3", c, next.grant, "Check of the hold with token %d succeeded %v after the hold with token %d had begun",
 					h.grant.Token, Between(next.grant.Ret, c.Call), next.grant.Token)
 			}
 		}

@@ -10,8 +10,8 @@ import (
 
 const ms = int64(time.Millisecond)
 
-// story makes up a history of one key: leases of several processes, one after the
-// other, some handed on, some renewed, some that simply run out.
+// story makes a history of one key: leases of several processes, one after the
+// other, some handed on, some renewed, some that expire.
 type story struct {
 	h    History
 	rng  *rand.Rand
@@ -24,9 +24,9 @@ type story struct {
 	leases []written
 }
 
-// written is where in the records a lease is told of.
+// written has the positions of a lease's records.
 type written struct {
-	grant, hold, release, free int // indexes; -1 where there is none
+	grant, hold, release, free int // indexes; -1 if there is none
 	id                         string
 }
 
@@ -59,7 +59,7 @@ func (s *story) tick(most int64) int64 {
 	return s.now
 }
 
-// lease tells of one grant, its holds and its end.
+// lease adds one grant with its holds and its end.
 func (s *story) lease(proc int) {
 	id := fmt.Sprintf("p%d:%d", proc, s.seq+1)
 	asked := s.now - s.rng.Int64N(50*ms) // while others held it
@@ -79,7 +79,7 @@ func (s *story) lease(proc int) {
 		}
 		w.hold = s.put(Record{Proc: proc, Op: Acquire, Key: "k", Hold: s.hold, Call: call, Ret: s.tick(ms / 10), Outcome: OK, Token: s.tok})
 		valid = s.section(proc, id, valid)
-		if s.rng.IntN(20) == 0 { // killed: it runs out
+		if s.rng.IntN(20) == 0 { // killed: the lease expires
 			s.now = max(s.now, valid+5*ms)
 			s.leases = append(s.leases, w)
 			return
@@ -93,7 +93,7 @@ func (s *story) lease(proc int) {
 	s.leases = append(s.leases, w)
 }
 
-// section tells of checks, writes, samples and a renewal; it returns the deadline.
+// section adds checks, writes, samples and a renewal. It returns the deadline.
 func (s *story) section(proc int, id string, valid int64) int64 {
 	for range s.rng.IntN(5) {
 		at := s.tick(20 * ms)
@@ -125,15 +125,15 @@ func TestLegalHistoriesPass(t *testing.T) {
 	}
 }
 
-// Each mistake is made in many legal histories, at a place that the seed chooses,
+// Each of mistakes is made in many legal histories, at a place that the seed chooses,
 // and must be found in every one.
 var mistakes = []struct {
 	name       string
-	invariants []string // one of these must be reported
+	invariants []string // at least one of these must be reported
 	make       func(s *story) bool
 }{
 	{"early steal", []string{"I2"}, func(s *story) bool {
-		// A lease that was killed is granted to the next before its end.
+		// The key of a killed process is granted to the next process before the end of the lease.
 		return s.pair(func(a, b *written) bool {
 			if a.free >= 0 {
 				return false
@@ -169,7 +169,7 @@ var mistakes = []struct {
 			return true
 		})
 	}},
-	{"token of nobody", []string{"I1"}, func(s *story) bool {
+	{"token without a lease", []string{"I1"}, func(s *story) bool {
 		return s.pair(func(_, b *written) bool {
 			s.at(b.hold).Token += 1e9
 			return true
@@ -198,7 +198,7 @@ var mistakes = []struct {
 			return true
 		})
 	}},
-	{"the context is not told", []string{"I5"}, func(s *story) bool {
+	{"the context does not end", []string{"I5"}, func(s *story) bool {
 		return s.each(func(w *written) bool {
 			at := s.at(w.grant).Valid + 3000*ms
 			h := s.at(w.hold)
@@ -206,7 +206,7 @@ var mistakes = []struct {
 			return true
 		})
 	}},
-	{"late release is no loss", []string{"I6"}, func(s *story) bool {
+	{"a late release reports no loss", []string{"I6"}, func(s *story) bool {
 		return s.each(func(w *written) bool {
 			if w.release < 0 {
 				return false
@@ -216,7 +216,7 @@ var mistakes = []struct {
 			return true
 		})
 	}},
-	{"lost for nothing", []string{"I5"}, func(s *story) bool {
+	{"lost without a reason", []string{"I5"}, func(s *story) bool {
 		return s.each(func(w *written) bool {
 			if w.free < 0 {
 				return false
@@ -226,7 +226,7 @@ var mistakes = []struct {
 			return true
 		})
 	}},
-	{"dishonest deadline", []string{"I3"}, func(s *story) bool {
+	{"deadline too late", []string{"I3"}, func(s *story) bool {
 		return s.sampled(func(_ *Sample, k *KeyState) { k.PTTL -= 100 })
 	}},
 	{"lock left behind", []string{"I6"}, func(s *story) bool {
@@ -243,7 +243,7 @@ var mistakes = []struct {
 	{"lock without expiry", []string{"I7"}, func(s *story) bool {
 		return s.sampled(func(_ *Sample, k *KeyState) { k.PTTL = -1 })
 	}},
-	{"lock that lasts", []string{"I7"}, func(s *story) bool {
+	{"lock that lasts too long", []string{"I7"}, func(s *story) bool {
 		return s.sampled(func(_ *Sample, k *KeyState) { k.PTTL = 1000 })
 	}},
 	{"held twice", []string{"I9"}, func(s *story) bool {
@@ -271,8 +271,8 @@ var mistakes = []struct {
 
 func (s *story) at(i int) *Record { return &s.h.Records[i] }
 
-// each tries do on leases, from one that the seed chooses on, until it says that
-// the mistake could be made there.
+// each calls do for leases, beginning with one that the seed chooses, until do reports
+// that it has made the mistake.
 func (s *story) each(do func(*written) bool) bool {
 	from := s.rng.IntN(len(s.leases))
 	for i := range s.leases {
@@ -283,7 +283,7 @@ func (s *story) each(do func(*written) bool) bool {
 	return false
 }
 
-// pair does the same with a lease and the next one.
+// pair is like each, for a lease and the next one.
 func (s *story) pair(do func(a, b *written) bool) bool {
 	from := s.rng.IntN(len(s.leases) - 1)
 	for i := range len(s.leases) - 1 {
@@ -316,11 +316,11 @@ func TestEachMistakeIsFound(t *testing.T) {
 				found := verify(&s.h)
 				named := func(v Violation) bool { return slices.Contains(m.invariants, v.Invariant) }
 				if !slices.ContainsFunc(found, named) {
-					t.Fatalf("seed %d: not found; what was found is %v", seed, found)
+					t.Fatalf("seed %d: not found; found only %v", seed, found)
 				}
 			}
 			if made < 20 {
-				t.Fatalf("made in %d histories only", made)
+				t.Fatalf("made only in %d histories", made)
 			}
 		})
 	}

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// Violation is one promise that was not kept.
+// Violation is one broken promise.
 type Violation struct {
 	Invariant string    `json:"invariant"`
 	Key       string    `json:"key,omitempty"`
 	At        int64     `json:"atNs"`
 	Text      string    `json:"text"`
-	Records   []Record  `json:"records,omitempty"` // the offending pair
+	Records   []Record  `json:"records,omitempty"` // the records that contradict each other
 	Sample    *KeyState `json:"sample,omitempty"`
 }
 
@@ -22,5 +22,5 @@ func (v Violation) String() string {
 	return fmt.Sprintf("%s on %s: %s", v.Invariant, v.Key, v.Text)
 }
 
-// Between returns d nanoseconds as a person reads them.
+// Between returns the time from from to to, rounded for a reader.
 func Between(from, to int64) time.Duration { return time.Duration(to - from).Round(time.Microsecond) }

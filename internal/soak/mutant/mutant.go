@@ -16,12 +16,12 @@ type Mutant struct {
 	Name    string
 	Mistake string
 	Patches []Patch
-	Faults  []string // of a soak, that bring it out; nil is all, with calm episodes among them
-	Locks   string   // only what is called so is locked beside the mutex, or asked for; "" is any
+	Faults  []string // the faults of a soak that show the mistake; nil means all, and some episodes without faults
+	Locks   string   // the kind of lock in addition to the mutex, or the option of calls, that shows it; "" means any
 }
 
-// Patch replaces a piece of code in a file. The piece is as short as can be, so that it
-// survives changes around it.
+// Patch replaces a piece of code in a file. The piece is as short as possible, so that
+// changes of the code around it do not matter.
 type Patch struct{ File, Old, New string }
 
 const (
@@ -31,7 +31,7 @@ const (
 	locker    = "runtime/"
 )
 
-// All are the mutants that a soak finds.
+// All lists the mutants that a soak finds.
 var All = []Mutant{
 	{
 		Name:    "counted",
@@ -267,8 +267,8 @@ var OfExtras = []Mutant{
 	},
 }
 
-// Apply makes the mistake in the tree at root. A piece that is not there is an error:
-// the mutant tests nothing then.
+// Apply makes the mistake in the tree at root. It fails if the code lacks a piece, because
+// the mutant would then test nothing.
 func (m Mutant) Apply(root string) error {
 	for _, p := range m.Patches {
 		path := filepath.Join(root, p.File)
@@ -286,7 +286,7 @@ func (m Mutant) Apply(root string) error {
 	return nil
 }
 
-// Copy copies the files and folders of these names from the folder from to the folder to.
+// Copy copies the files and folders with these names from the folder from to the folder to.
 func Copy(from, to string, names ...string) error {
 	for _, name := range names {
 		err := filepath.WalkDir(filepath.Join(from, name), func(path string, entry fs.DirEntry, err error) error {

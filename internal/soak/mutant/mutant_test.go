@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// The runs themselves take a minute or two each: that is what the command is for.
-// Here only that each mistake can still be made.
+// TestMutantsApply checks only that each mistake can still be made. The runs take a minute or two each;
+// the command makes them.
 func TestMutantsApply(t *testing.T) {
 	for _, m := range slices.Concat(All, OfKinds, OfExtras) {
 		t.Run(m.Name, func(t *testing.T) {

@@ -25,19 +25,19 @@ import (
 	"github.com/lockgen/lockgen/internal/soak/mutant"
 )
 
-// needed is what a copy must have to build the soak.
+// needed lists the files and folders that a copy needs to build the soak.
 var needed = []string{"go.mod", "go.sum", "runtime", "internal/testserver", "internal/faultproxy", "internal/soak"}
 
 func main() {
 	root := flag.String("root", "../..", "the `folder` of the repository")
 	only := flag.String("only", "", "only these `names`, separated by commas")
-	duration := flag.Duration("duration", 90*time.Second, "how long a mutant is looked for")
-	control := flag.Duration("control", 30*time.Second, "how long the runtime as it is must pass; 0 is not at all")
-	seed := flag.Uint64("seed", 1, "of all the runs")
+	duration := flag.Duration("duration", 90*time.Second, "how long to search for a mutant")
+	control := flag.Duration("control", 30*time.Second, "how long the unchanged runtime must pass; 0 skips this")
+	seed := flag.Uint64("seed", 1, "seed of all the runs")
 	flag.Parse()
 	ok := true
 	if *control > 0 {
-		ok = report(mutant.Mutant{Name: "(none)", Mistake: "the runtime as it is"}, *root, *control, *seed, false)
+		ok = report(mutant.Mutant{Name: "(none)", Mistake: "the unchanged runtime"}, *root, *control, *seed, false)
 	}
 	for _, m := range slices.Concat(mutant.All, mutant.OfKinds, mutant.OfExtras) {
 		if *only == "" || slices.Contains(strings.Split(*only, ","), m.Name) {
@@ -49,7 +49,7 @@ func main() {
 	}
 }
 
-// report prints a row of the table and returns whether m is as it should be.
+// report prints a row of the table. It returns whether the result for m is the expected one.
 func report(m mutant.Mutant, root string, d time.Duration, seed uint64, caught bool) bool {
 	begin := time.Now()
 	summary, err := try(m, root, d, seed)
@@ -72,7 +72,7 @@ func report(m mutant.Mutant, root string, d time.Duration, seed uint64, caught b
 	return good
 }
 
-// try runs the soak on a copy of root with m's mistake in it.
+// try runs the soak on a copy of root with m's mistake.
 func try(m mutant.Mutant, root string, d time.Duration, seed uint64) (*soak.Summary, error) {
 	copied, err := os.MkdirTemp("", "lockgen-mutant-"+m.Name+"-")
 	if err != nil {
@@ -93,7 +93,7 @@ func try(m mutant.Mutant, root string, d time.Duration, seed uint64) (*soak.Summ
 		return nil, fmt.Errorf("mutant %s does not compile: %s", m.Name, out)
 	}
 	args := []string{"-failfast", "-duration", d.String(), "-seed", strconv.FormatUint(seed, 10), "-json", result}
-	if m.Patches != nil { // what a mutant did is of no further interest
+	if m.Patches != nil { // don't keep the files of a mutant
 		args = append(args, "-out", copied)
 	}
 	if m.Faults != nil {

@@ -45,7 +45,7 @@ func run(jar, spec string, files []string) error {
 		}
 	}
 	if len(traces) == 0 {
-		return errors.New("there is no history of a mutex whose promises no fault took away")
+		return errors.New("there is no history of a mutex without a fault that voids its promises")
 	}
 	begin := time.Now()
 	said, err := tlc(jar, spec, module(traces))
@@ -61,13 +61,13 @@ func run(jar, spec string, files []string) error {
 	return nil
 }
 
-// tlc runs TLC on the model with these histories, and returns what it said.
+// tlc runs TLC on the model with these histories, and returns its output.
 func tlc(jar, spec, histories string) (said []byte, err error) {
 	dir, err := os.MkdirTemp("", "observed-")
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // a folder of the system's
+	defer os.RemoveAll(dir) //nolint:errcheck // a temporary folder
 	for _, name := range []string{"Observer.tla", "Observer.cfg"} {
 		text, err := os.ReadFile(filepath.Join(spec, name))
 		if err == nil {
@@ -91,25 +91,25 @@ func tlc(jar, spec, histories string) (said []byte, err error) {
 	return said, ended(said, err)
 }
 
-// ended returns an error unless TLC has tried everything.
+// ended returns an error unless TLC has checked all states.
 func ended(said []byte, err error) error {
 	if err == nil && bytes.Contains(said, []byte("Model checking completed. No error has been found.")) {
 		return nil
 	}
-	return fmt.Errorf("TLC did not come to its end: %w\n%s", err, said[max(0, len(said)-2000):])
+	return fmt.Errorf("TLC did not finish: %w\n%s", err, said[max(0, len(said)-2000):])
 }
 
 var line = regexp.MustCompile(`(?m)^<<"SEEN", (\d+), (\d+)>>$`)
 
-// verdicts compares how far TLC came in each history with how far it should have come. It
-// returns what is wrong, and how many altered ones were refused.
+// verdicts compares how far TLC got in each history with how far it should get. It
+// returns the differences, and the number of altered histories that were refused.
 func verdicts(traces []trace, said []byte) (wrong []error, refused int) {
 	far := make([]int, len(traces))
 	for _, m := range line.FindAllSubmatch(said, -1) {
 		i, _ := strconv.Atoi(string(m[1]))
 		n, _ := strconv.Atoi(string(m[2]))
 		if i < 1 || i > len(far) {
-			return []error{fmt.Errorf("TLC speaks of history %d of %d", i, len(far))}, 0
+			return []error{fmt.Errorf("TLC reports history %d of %d", i, len(far))}, 0
 		}
 		far[i-1] = max(far[i-1], n)
 	}

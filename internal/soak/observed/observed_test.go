@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// two holds, of which the first was released before the second was asked for.
+// two has two holds. The first was released before the second was asked for.
 const two = `{"proc":1,"seq":1,"op":"acquire","key":"a","hold":1,"callNs":10,"retNs":20,"outcome":"ok","token":900000000000001}
 {"proc":1,"seq":2,"op":"check","key":"a","hold":1,"callNs":30,"retNs":31,"outcome":"ok"}
 {"proc":1,"seq":3,"op":"release","key":"a","hold":1,"callNs":40,"retNs":50,"outcome":"ok"}
@@ -28,14 +28,14 @@ func TestRead(t *testing.T) {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
 	if n := len(traces[0].altered()); n != 3 {
-		t.Errorf("%d ways to alter it", n)
+		t.Errorf("%d altered histories", n)
 	}
 	if traces, err := read("f", strings.NewReader(two+`{"fault":{"kind":"flush-all","class":"data loss"}}`)); err != nil || traces != nil {
-		t.Error("promises were taken away", traces, err)
+		t.Error("a history with lost promises is not left out:", traces, err)
 	}
 }
 
-// A history is whole only if TLC has seen its last event, and has tried everything.
+// TestVerdicts checks that a history passes only if TLC has reached its last event and has checked all states.
 func TestVerdicts(t *testing.T) {
 	traces, err := read("f", strings.NewReader(two))
 	if err != nil {
@@ -66,11 +66,11 @@ func TestVerdicts(t *testing.T) {
 	}
 	const end = "Model checking completed. No error has been found.\n"
 	if ended([]byte(end), nil) != nil {
-		t.Error("it came to its end")
+		t.Error("an error although TLC finished")
 	}
 	for _, stopped := range []error{ended([]byte(seen(1, all)), nil), ended([]byte(end), errors.New("exit status 12"))} {
 		if stopped == nil {
-			t.Error("it did not come to its end")
+			t.Error("no error although TLC did not finish")
 		}
 	}
 }

@@ -13,15 +13,15 @@ import (
 	"github.com/lockgen/lockgen/internal/soak/history"
 )
 
-// window is how many holds of a key are checked together. Two windows share one hold.
+// window is the number of holds of a key that are checked together. Two neighbouring windows share one hold.
 const window = 100
 
-// trace is what callers saw of one key, for the model.
+// trace is what callers observed of one key, in the form for the model.
 type trace struct {
-	name   string // file, key and the way of alteration, if any
+	name   string // file, key and the alteration, if any
 	events []event
-	tokens []int // of the holds from 1 on: their ranks, as TLC has no large numbers
-	bad    bool  // was altered, and must be refused
+	tokens []int // the ranks of the holds' tokens, from 1 on, since TLC has no large numbers
+	bad    bool  // it was altered and must be refused
 }
 
 type event struct {
@@ -30,7 +30,7 @@ type event struct {
 	at   int64
 }
 
-// seen is one hold: it was asked for, and was surely there from in until out.
+// seen is one hold: when it was asked for, and from when until when it was certainly held.
 type seen struct {
 	token           uint64
 	ask, in         int64
@@ -38,7 +38,7 @@ type seen struct {
 	releasedInOrder bool
 }
 
-// read returns the traces in a file of records and faults, a line each.
+// read returns the traces in a file of records and faults, one per line.
 func read(name string, in io.Reader) (traces []trace, err error) {
 	holds := map[string]map[[2]uint64]*seen{}
 	lines := bufio.NewScanner(in)
@@ -46,8 +46,8 @@ func read(name string, in io.Reader) (traces []trace, err error) {
 	for lines.Scan() {
 		var line struct {
 			history.Record
-			Class history.Class  `json:"class"` // of a fault, as the simulation writes it
-			Fault *history.Fault `json:"fault"` // as the soak does
+			Class history.Class  `json:"class"` // of a fault, in a file of the simulation
+			Fault *history.Fault `json:"fault"` // in a file of the soak
 		}
 		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
@@ -68,7 +68,7 @@ func read(name string, in io.Reader) (traces []trace, err error) {
 	return traces, lines.Err()
 }
 
-// note adds what r says of a hold.
+// note adds the data of r to its hold.
 func note(holds map[string]map[[2]uint64]*seen, r history.Record) {
 	id := [2]uint64{uint64(r.Proc), r.Hold}
 	h := holds[r.Key][id]
@@ -90,7 +90,7 @@ func note(holds map[string]map[[2]uint64]*seen, r history.Record) {
 func windows(name string, holds map[[2]uint64]*seen) (traces []trace) {
 	var all []*seen
 	for _, h := range holds {
-		if h.out > h.in { // else nobody was sure of it
+		if h.out > h.in { // otherwise it was never certainly held
 			all = append(all, h)
 		}
 	}
@@ -120,8 +120,8 @@ func windows(name string, holds map[[2]uint64]*seen) (traces []trace) {
 	return traces
 }
 
-// order is that of events of one instant: in virtual time a release and the next grant may
-// be of the same, and then nobody knows better.
+// order is the order of events at the same instant: in virtual time a release and the next grant may
+// be at the same instant, and their real order is not known.
 var order = map[string]int{"ask": 0, "leave": 1, "in": 2, "left": 3}
 
 // altered returns copies of t that no mutex allows.
@@ -132,7 +132,7 @@ func (t *trace) altered() (bad []trace) {
 		bad = append(bad, c)
 	}
 	last := len(t.tokens)
-	change("a hold that nobody asked for", func(c *trace) {
+	change("a hold that was not asked for", func(c *trace) {
 		c.tokens = append(c.tokens, last+1)
 		c.events = append(c.events, event{what: "in", hold: last + 1})
 	})
@@ -140,14 +140,14 @@ func (t *trace) altered() (bad []trace) {
 		return bad
 	}
 	change("the last token is the first", func(c *trace) { c.tokens[last-1] = c.tokens[0] })
-	change("the first hold is still there at the end", func(c *trace) {
+	change("the first hold does not end", func(c *trace) {
 		c.events = slices.DeleteFunc(c.events, func(e event) bool { return e.hold == 1 && strings.HasPrefix(e.what, "le") })
 		c.events = append(c.events, event{what: "in", hold: 1})
 	})
 	return bad
 }
 
-// module is the module Histories, with all traces.
+// module returns the text of the TLA+ module Histories, with all traces.
 func module(traces []trace) string {
 	var events, tokens []string
 	for _, t := range traces {

@@ -88,7 +88,7 @@ func (s *Server) Close() []history.Attempt {
 	return s.attempts
 }
 
-// Conn is one worker's way to the register.
+// Conn is one worker's connection to the register.
 type Conn struct {
 	conn net.Conn
 	in   *bufio.Reader
@@ -104,7 +104,7 @@ func Dial(path string) (*Conn, error) {
 	return &Conn{conn: conn, in: bufio.NewReader(conn), out: json.NewEncoder(conn)}, nil
 }
 
-// Write asks for one write and returns whether it was accepted.
+// Write requests one write and returns whether it was accepted.
 func (c *Conn) Write(a history.Attempt) (accepted bool, err error) {
 	if err := c.out.Encode(a); err != nil {
 		return false, err

@@ -21,30 +21,30 @@ import (
 	"github.com/lockgen/lockgen/internal/soak/history"
 )
 
-// Env holds the Plan, as JSON, in the environment of a process that is to run it.
+// Env is the environment variable with the Plan, as JSON, of a process.
 const Env = "LOCKGEN_SOAK_TICKS"
 
-// Plan is what a process is to do.
+// Plan is the task of a process.
 type Plan struct {
 	Addr  string // of the Redis
 	Key   string
-	First int           // where the process before it died
-	Count int           // of ticks
-	Every time.Duration // between two of them
-	Epoch time.Time     // tick n is planned so many times Every later
-	Speed int           // how fast the clock of the process runs, counted from Epoch
-	Wrong time.Duration // and what it is wrong by
+	First int           // the first tick; the process before this one died there
+	Count int           // number of ticks
+	Every time.Duration // the time between two ticks
+	Epoch time.Time     // tick n is planned n times Every later
+	Speed int           // how many times as fast the clock of the process runs, from Epoch on
+	Wrong time.Duration // the error of that clock
 	TTL   time.Duration
 }
 
-// What a Line says of a tick.
+// Steps of a tick, in a Line.
 const (
-	Starts     = "starts"     // the job
+	Starts     = "starts"     // the job starts
 	Completing = "completing" // the job has returned, and its run is about to be completed
-	Completed  = "completed"  // by this process
-	Unanswered = "unanswered" // the release was, so that the run may yet count or not
-	Lost       = "lost"       // the lease was, so that the run counts for nothing
-	Done       = "done"       // before, by another process
+	Completed  = "completed"  // this process has completed the tick
+	Unanswered = "unanswered" // the release had no answer, so the run may count or not
+	Lost       = "lost"       // the lease was lost, so the run does not count
+	Done       = "done"       // another process completed the tick before
 )
 
 // Line is one line of a process's output.
@@ -54,8 +54,8 @@ type Line struct {
 	At   int64 // history.Now
 }
 
-// MainIfTicks has the process run its Plan, if its environment has one, and does not return
-// then.
+// MainIfTicks runs the Plan of the process and exits, if the environment has one. Otherwise it
+// returns.
 func MainIfTicks() {
 	text := os.Getenv(Env)
 	if text == "" {
@@ -73,21 +73,21 @@ func MainIfTicks() {
 	os.Exit(0)
 }
 
-// clock is the time as this process has it.
+// clock returns the time by the clock of this process.
 func (p *Plan) clock() time.Time {
 	return p.Epoch.Add(time.Since(p.Epoch)*time.Duration(p.Speed) + p.Wrong)
 }
 
-// unanswered is an Observer that is set by a release that had no answer.
+// unanswered is an Observer. A release without an answer sets it.
 type unanswered bool
 
 func (u *unanswered) Observe(_ context.Context, e lock.Event) {
-	if e.Kind == lock.Released { // on the goroutine that releases
+	if e.Kind == lock.Released { // called in the goroutine that releases
 		*u = e.Err != nil
 	}
 }
 
-// run runs all ticks from the first on, each when its time has come.
+// run runs all ticks from First on, each at its planned time.
 func (p *Plan) run(out io.Writer) error {
 	client := redis.NewClient(&redis.Options{Addr: p.Addr})
 	var release unanswered
@@ -105,11 +105,11 @@ func (p *Plan) run(out io.Writer) error {
 	return errors.Join(locker.Close(context.Background()), client.Close())
 }
 
-// tick runs one tick, unless that was done. It reports whether it must be run again.
+// tick runs one tick, unless it was completed before. It reports whether the tick must be run again.
 func (p *Plan) tick(l *lock.Locker, release *unanswered, n int, planned time.Time, out io.Writer) (again bool, err error) {
 	policy := &lock.Policy{Once: true, TTL: p.TTL}
 	say := func(what string) {
-		line, _ := json.Marshal(Line{what, n, history.Now()}) // of words and numbers
+		line, _ := json.Marshal(Line{what, n, history.Now()}) // can't fail for these types
 		_, _ = out.Write(append(line, '\n'))
 	}
 	name, err := lock.TickTime(policy, "<planned>", planned)

@@ -35,8 +35,8 @@ func command(t *testing.T, args ...string) *exec.Cmd {
 	if err != nil {
 		t.Fatal(err)
 	}
-	folders := t.TempDir()                                         // a killed wrapper leaves its servers' folders behind
-	if err := os.Chmod(filepath.Dir(folders), 0o755); err != nil { // for servers that give up root
+	folders := t.TempDir()                                         // a killed wrapper leaves the folders of its servers behind
+	if err := os.Chmod(filepath.Dir(folders), 0o755); err != nil { // for servers that run as another user
 		t.Fatal(err)
 	}
 	cmd := exec.Command(self, args...)
@@ -48,7 +48,7 @@ func command(t *testing.T, args ...string) *exec.Cmd {
 }
 
 func TestExitCodes(t *testing.T) {
-	testserver.Redis(t) // skips where there is none
+	testserver.Redis(t) // skips the test if there is no Redis
 	for _, c := range []struct {
 		args []string
 		code int
@@ -86,7 +86,7 @@ func TestGivenServerIsUsedAsItIs(t *testing.T) {
 	}
 }
 
-// running starts the command around script, which must print a line first, and
+// running starts the command with script, which must first print a line, and
 // returns that line.
 func running(t *testing.T, script string) (cmd *exec.Cmd, line string) {
 	t.Helper()
@@ -125,7 +125,7 @@ func TestSignalGoesToTheCommand(t *testing.T) {
 
 func TestServersDieWithAKilledWrapper(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Log("only Linux has a parent-death signal: nothing to see")
+		t.Log("only Linux has a parent-death signal: nothing to check")
 		return
 	}
 	cmd, addr := running(t, `echo $LOCKGEN_TEST_REDIS; exec sleep 60`)
@@ -149,7 +149,7 @@ func TestServerThatIsMissingFailsTheRun(t *testing.T) {
 	cmd.Env = append(cmd.Env, "PATH=/nowhere", "CI=true")
 	out, err := cmd.CombinedOutput()
 	if bytes.Contains(out, []byte("ready in")) {
-		t.Log("a Redis outside PATH was found all the same")
+		t.Log("a Redis outside PATH was found")
 		return
 	}
 	if err == nil || !bytes.Contains(out, []byte("install-servers redis")) || bytes.Contains(out, []byte("ran\n")) {

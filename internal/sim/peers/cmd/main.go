@@ -1,11 +1,11 @@
 // Command cmd simulates lock libraries under the same faults, and prints a table of
-// what each breaks. See package peers.
+// the promises that each breaks. See package peers.
 //
 //	GOWORK=off go run -C internal/sim/peers ./cmd -seeds 200
 //	GOWORK=off go run -C internal/sim/peers ./cmd -peers rueidislock -seed 10 -explain
 //
-// It exits with 1 if lockgen breaks anything, and with 2 if the simulation itself failed or the
-// flags ask for something that it can't do.
+// It exits with 1 if lockgen breaks a promise, and with 2 if the simulation itself failed or the
+// flags are invalid.
 package main
 
 import (
@@ -73,10 +73,10 @@ func failed(err error) int {
 func options() (o peers.Order, cache, report string) {
 	names := flag.String("peers", strings.Join(peers.Names(), ","), "only these `libraries`, separated by commas")
 	flag.Uint64Var(&o.First, "seed", 1, "the `seed` of the first episode")
-	flag.Uint64Var(&o.Count, "seeds", 0, "how `many` episodes for each library (default 200, or 1 with -explain)")
+	flag.Uint64Var(&o.Count, "seeds", 0, "`number` of episodes for each library (default 200, or 1 with -explain)")
 	flag.BoolVar(&o.Explain, "explain", false, "print a log of each episode")
-	flag.StringVar(&report, "json", "", "write the rows to this `file` as well")
-	flag.StringVar(&cache, "cache", filepath.Join(os.TempDir(), "lockgen-sim"), "`folder` for what is built")
+	flag.StringVar(&report, "json", "", "also write the rows to this `file`")
+	flag.StringVar(&cache, "cache", filepath.Join(os.TempDir(), "lockgen-sim"), "`folder` for the built program")
 	flag.Parse()
 	o.Peers = strings.Split(*names, ",")
 	if o.Count == 0 {
@@ -88,7 +88,7 @@ func options() (o peers.Order, cache, report string) {
 	return o, cache, report
 }
 
-// folder is that of package peers.
+// folder returns the folder of package peers.
 func folder() string {
 	_, file, _, _ := runtime.Caller(0)
 	return filepath.Dir(filepath.Dir(file))

@@ -29,7 +29,7 @@ final class CuratorPeer implements Peer {
         client.close();
     }
 
-    /** The name of the key's directory: what zklock would write itself is not to be read as its own. */
+    /** The name of the key's directory. It escapes sequences that zklock would otherwise take for its own escapes. */
     private static String node(String key) {
         return ROOT + key.replaceAll("%(?=[0189A-F][0-9A-F]|2[5EF]|7[AF])", "%25");
     }

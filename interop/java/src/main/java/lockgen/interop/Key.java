@@ -1,6 +1,6 @@
 package lockgen.interop;
 
-/** The keys that lockgen makes of string values, by the encoder that its README gives. */
+/** The keys of lockgen for string values, made by the encoder of its README. */
 final class Key {
     private Key() {}
 

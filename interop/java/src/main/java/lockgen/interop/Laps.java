@@ -17,17 +17,17 @@ import org.redisson.Redisson;
 import org.redisson.config.Config;
 
 /**
- * One process of the benchmark's workloads of kinds: threads that enter and leave one lock until the
- * time is over. They do so by themselves, so that no pipe is measured, and warm up first.
+ * One process of the benchmark's workloads of kinds: threads that acquire and release one lock until the
+ * time is over. They warm up first and need no orders, so that the measurement includes no pipe.
  *
  * <p>Arguments: redisson or curator, the server, the lease in ms, readers, reads, permits or fair, the number of
- * threads, the key, how long a section lasts in ms, the number of permits. It prints "ready", reads "go",
- * when to begin in ms since 1970, and for how many ms; and prints what bench's tally has.
+ * threads, the key, how long a section lasts in ms, the number of permits. It prints "ready" and reads "go",
+ * when to begin in ms since 1970, and the length in ms. At the end it prints the fields of bench's tally.
  */
 final class Laps {
     private static final int WARM_UP = 5_000, DRAIN = 3_000; // ms
 
-    /** Enters a lock; what it returns leaves it. */
+    /** Acquires a lock and returns what releases it. */
     interface Entrance {
         AutoCloseable enter(long n) throws Exception;
     }
@@ -125,7 +125,7 @@ final class Laps {
         return ((OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean()).getProcessCpuTime();
     }
 
-    /** One in twenty writes. */
+    /** One section in twenty writes. */
     private static boolean writes(String kind, long n) {
         return kind.equals("reads") && n % 20 == 0;
     }

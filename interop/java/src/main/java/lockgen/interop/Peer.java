@@ -5,7 +5,7 @@ import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 
-/** A client of a lock's engine that does what it is told on standard input, one lock at a time. */
+/** A client of an engine that executes the orders on its standard input, one lock at a time. */
 interface Peer {
     String PREFIX = "interop:";
 
@@ -15,10 +15,10 @@ interface Peer {
 
     void unlock() throws Exception;
 
-    /** Takes what is no mutex within a second: "read", "write", or one "permit" of two. Returns whether it did. */
+    /** Acquires, within a second, a lock that is not a mutex: "read", "write", or one "permit" of two. Returns whether it succeeded. */
     boolean hold(String kind, String key) throws Exception;
 
-    /** Gives back what hold took. */
+    /** Releases the lock that hold acquired. */
     void leave() throws Exception;
 
     /**
@@ -28,12 +28,12 @@ interface Peer {
      * lock VALUE            locked
      * trylock MILLIS VALUE  locked or held
      * unlock                unlocked
-     * hold KIND VALUE       locked or held, of what is no mutex
+     * hold KIND VALUE       locked or held, for a lock that is not a mutex
      * leave                 unlocked
-     * encode VALUE          the value as it stands in a key
+     * encode VALUE          the value as encoded in a key
      * </pre>
      *
-     * or "error" and why. A value is the rest of its line; PREFIX and the encoded value are the key.
+     * or "error" and the reason. A value is the rest of its line; PREFIX and the encoded value are the key.
      */
     static void serve(Peer peer) throws Exception {
         var in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
