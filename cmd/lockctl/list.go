@@ -172,8 +172,8 @@ func (c *command) wait(ctx context.Context) error {
 
 // waitLimit returns the time of -wait. 0 means a hundred years.
 func (c *command) waitLimit() time.Duration {
-	if c.settings.patience == 0 {
+	if c.maxWait == 0 {
 		return 100 * 365 * 24 * time.Hour
 	}
-	return c.settings.patience
+	return c.maxWait
 }

@@ -25,7 +25,7 @@ func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 type settings struct {
 	url                         string
 	timeout, every, ttl, grace  time.Duration
-	patience                    time.Duration // the value of -wait
+	maxWait                     time.Duration // the value of -wait
 	json, yes, try, fair, write bool
 	read                        bool
 	limit, times                int
@@ -106,7 +106,7 @@ func (c *command) check() error {
 		return usage("-every %v: at least 100ms", c.every)
 	case c.timeout <= 0:
 		return usage("-timeout %v: more than 0", c.timeout)
-	case c.ttl < 0 || c.grace < 0 || c.patience < 0 || c.limit < 0 || c.times < 0:
+	case c.ttl < 0 || c.grace < 0 || c.maxWait < 0 || c.limit < 0 || c.times < 0:
 		return usage("a duration or a number is negative")
 	}
 	return nil

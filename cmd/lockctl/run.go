@@ -34,7 +34,7 @@ func (c *command) runProgram(ctx context.Context) error {
 	signal.Notify(signals, forwarded...)
 	defer signal.Stop(signals)
 
-	p := &lock.Policy{TTL: c.ttl, Wait: c.settings.patience, Try: c.try, Read: c.read, Write: c.write, Fair: c.fair}
+	p := &lock.Policy{TTL: c.ttl, Wait: c.maxWait, Try: c.try, Read: c.read, Write: c.write, Fair: c.fair}
 	under, held, err := c.acquire(bounded, locker, p, key, signals)
 	late.Stop()
 	if cause := context.Cause(bounded); cause != nil {

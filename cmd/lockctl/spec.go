@@ -59,7 +59,7 @@ var (
 	everyFlag = flagSpec{"every", "1s", "how often to ask", lasts(func(s *settings) *time.Duration { return &s.every }, time.Second)}
 	timesFlag = flagSpec{"n", "0", "how many times to ask; 0 asks until it is interrupted", count(func(s *settings) *int { return &s.times }, 0)}
 	limitFlag = flagSpec{"limit", "1000", "the most locks to print, sorted by key; 0 prints all, in the engine's order", count(func(s *settings) *int { return &s.limit }, 1000)}
-	waitFlag  = flagSpec{"wait", "0s", "how long to wait before giving up; 0 never gives up", lasts(func(s *settings) *time.Duration { return &s.patience }, 0)}
+	waitFlag  = flagSpec{"wait", "0s", "how long to wait before giving up; 0 never gives up", lasts(func(s *settings) *time.Duration { return &s.maxWait }, 0)}
 )
 
 // init fills in specs, because help prints it.

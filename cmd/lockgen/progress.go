@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// patience is how long a run may take before it prints what it is doing.
-const patience = time.Second
+// progressDelay is how long a run may take before it prints what it is doing.
+const progressDelay = time.Second
 
 // progress prints what a slow run is doing. It prints only to a terminal.
 type progress struct {
@@ -24,7 +24,7 @@ type progress struct {
 func newProgress(w io.Writer) *progress {
 	p := &progress{w: w}
 	if isTerminal(w) {
-		p.timer = time.AfterFunc(patience, func() {
+		p.timer = time.AfterFunc(progressDelay, func() {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			p.slow = true

@@ -84,7 +84,7 @@ func (r *run) interrupt(t *testing.T) (stderr string) {
 	require.NoError(t, r.Process.Signal(os.Interrupt))
 	code, stderr := r.end(t)
 	assert.Equal(t, exitInterrupted, code)
-	assert.Less(t, time.Since(at), patience+2*time.Second+meter.Since(at))
+	assert.Less(t, time.Since(at), exitTimeout+2*time.Second+meter.Since(at))
 	return stderr
 }
 

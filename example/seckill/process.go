@@ -165,8 +165,8 @@ func (p *process) transferArrived(userID int64) {
 	_ = p.say.Encode(request{Op: opPaid, User: userID})
 }
 
-// patience is how long a worker may take to end by itself.
-const patience = 3 * time.Second
+// exitTimeout is how long a worker may take to end by itself.
+const exitTimeout = 3 * time.Second
 
 // end asks the worker to end, and kills it if it does not.
 func (p *process) end() {
@@ -175,7 +175,7 @@ func (p *process) end() {
 	_ = p.in.Close()
 	p.mu.Unlock()
 	_ = p.resume() // in case it is stopped: it can't end otherwise
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(exitTimeout)
 	defer timer.Stop()
 	select {
 	case <-p.gone:

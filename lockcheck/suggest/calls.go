@@ -42,7 +42,7 @@ type function struct {
 type call struct {
 	from, to *function
 	pos      token.Pos
-	apart    bool // in a go statement or used as a value, so it may run later
+	later    bool // in a go statement or used as a value, so it may run later
 	fresh    bool // on a value that was made in the same function
 	keyed    bool // an argument comes from a parameter that the caller's key names
 }
@@ -240,17 +240,17 @@ func (b *body) call(id *ast.Ident, fn *types.Func, stack []ast.Node) {
 	if fn.Pkg() == nil || !strings.HasPrefix(fn.Pkg().Path(), b.unit.Listed.Module.Path) { // a method of an embedded error, or of another module
 		return
 	}
-	c := &call{from: b.f, to: b.function(fn), pos: id.Pos(), apart: true}
+	c := &call{from: b.f, to: b.function(fn), pos: id.Pos(), later: true}
 	var e ast.Node = id
 	callee := true // as long as e is the function of a call
 	for i := len(stack) - 1; i >= 0; i-- {
 		switch p := stack[i].(type) {
 		case *ast.GoStmt:
-			c.apart = true
+			c.later = true
 			i = 0
 		case *ast.CallExpr:
 			if callee && p.Fun == e {
-				c.apart = false
+				c.later = false
 				c.keyed = slices.ContainsFunc(p.Args, b.isKeyed)
 			}
 			callee = false

@@ -57,7 +57,7 @@ func (f *function) perhaps() bool {
 		for class, key := range c.from.may {
 			f.may[class] = key
 		}
-		f.mayAny = f.mayAny || c.from.mayAny || c.from.byHand || c.apart && len(c.from.may) > 0
+		f.mayAny = f.mayAny || c.from.mayAny || c.from.byHand || c.later && len(c.from.may) > 0
 	}
 	return len(f.may) > before || f.mayAny != any
 }
@@ -72,7 +72,7 @@ func (f *function) surely() bool {
 				continue
 			}
 			held := c.from.must
-			if c.apart {
+			if c.later {
 				held = nil
 			}
 			if !reached {

@@ -88,7 +88,7 @@ func (g *graph) odd(f *function) []Suggestion {
 		}
 		seen[c.from] = true
 		switch held := c.from.must; {
-		case c.apart || c.from.byHand || c.fresh:
+		case c.later || c.from.byHand || c.fresh:
 		case len(held) > 0:
 			for class := range held {
 				under[class] = append(under[class], c)

@@ -193,9 +193,9 @@ func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
 	}
 }
 
-// straggler is how long a request without an answer may still arrive: the least length of a
+// minTombstoneTTL is how long a request without an answer may still arrive: the least length of a
 // tombstone.
-const straggler = time.Minute
+const minTombstoneTTL = time.Minute
 
 // putTombstone has each attempt of an acquisition that has not arrived yet fail: all are conditional
 // on the absence of its tombstone.
@@ -207,7 +207,7 @@ func (b *Backend) putTombstone(ctx context.Context, id string) error {
 // minute of an hour, and from those of notes, so that each minute has a session of its own: if each new
 // tombstone renewed the same session, that would keep all earlier ones.
 func tombstoneTTL(at time.Time) time.Duration {
-	return straggler + time.Duration(1+at.Minute())*time.Millisecond
+	return minTombstoneTTL + time.Duration(1+at.Minute())*time.Millisecond
 }
 
 func outOfRange(ttl time.Duration, least string) error {

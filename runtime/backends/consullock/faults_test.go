@@ -53,10 +53,10 @@ func TestTombstonesEnd(t *testing.T) {
 	b, a := newBackend(t, addr), attempt(newKey(t))
 	a.MayHaveRun = true // as if it had no answer
 	require.NoError(t, b.Undo(t.Context(), a))
-	require.NoError(t, b.PutNote(t.Context(), "process/"+a.ID, "note", straggler))
+	require.NoError(t, b.PutNote(t.Context(), "process/"+a.ID, "note", minTombstoneTTL))
 	session := pair(t, addr, tombstoneOf(a.ID)).Session
 	require.NotEqual(t, session, pair(t, addr, noteKey("process/"+a.ID)).Session)
-	used := map[time.Duration]bool{straggler: true}
+	used := map[time.Duration]bool{minTombstoneTTL: true}
 	for at := range 60 {
 		used[tombstoneTTL(time.Time{}.Add(time.Duration(at)*time.Minute))] = true
 	}

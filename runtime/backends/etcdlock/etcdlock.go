@@ -187,7 +187,7 @@ func (b *Backend) free(ctx context.Context, a *driver.Acquisition, is *pb.Compar
 	t := &pb.TxnRequest{Compare: []*pb.Compare{is}, Success: []*pb.RequestOp{frees}}
 	if a != nil && a.MayHaveRun {
 		id := newLeaseID()
-		if _, err := b.grant(ctx, id, straggler); err != nil {
+		if _, err := b.grant(ctx, id, tombstoneTTL); err != nil {
 			return nil, request{}, err
 		}
 		tombstone := put(tombstoneOf(a), "", id)

@@ -17,8 +17,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// straggler is how long a request without an answer may still arrive: the length of a tombstone.
-const straggler = time.Minute
+// tombstoneTTL is how long a request without an answer may still arrive: the length of a tombstone.
+const tombstoneTTL = time.Minute
 
 var errSessionEnded = fmt.Errorf("%w: the etcd lease of its session has ended", driver.ErrLost)
 

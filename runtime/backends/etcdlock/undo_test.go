@@ -76,7 +76,7 @@ func TestTombstoneOutlastsTheSessions(t *testing.T) {
 	require.Len(t, resp.Kvs, 1)
 	left, err := c.TimeToLive(t.Context(), clientv3.LeaseID(resp.Kvs[0].Lease))
 	require.NoError(t, err)
-	require.InDelta(t, straggler.Seconds(), left.TTL, 5)
+	require.InDelta(t, tombstoneTTL.Seconds(), left.TTL, 5)
 }
 
 // G10: a late undo leaves the queue entry and its watch to the later acquisition that

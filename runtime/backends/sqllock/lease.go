@@ -71,7 +71,7 @@ func (l *lease) release(ctx context.Context, last uint64) error {
 		return lost
 	}
 	_, err := l.backend.updateRow(ctx, l.key, func(r *rowView) error { // after the release, which tells whether the lock was lost
-		r.tombstone(l.id, l.ttl+straggler)
+		r.tombstone(l.id, l.ttl+tombstoneMargin)
 		return nil
 	})
 	if err != nil {

@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	// straggler is how long after its lease's length an attempt without an
+	// tombstoneMargin is how long after its lease's length an attempt without an
 	// answer may still reach the server and must find itself undone.
-	straggler = time.Minute
-	minTTL    = time.Millisecond
+	tombstoneMargin = time.Minute
+	minTTL          = time.Millisecond
 	// maxTTL is the longest lease: far below the least token in µs.
 	maxTTL = 10 * 365 * 24 * time.Hour
 	// minToken separates tokens, which follow the clock, from other numbers

@@ -91,7 +91,7 @@ func (b *Backend) undoRow(ctx context.Context, a *driver.Acquisition) error {
 			r.leave(queueEntry(a.ID))
 		}
 		if a.MayHaveRun {
-			r.tombstone(a.ID, a.TTL+straggler)
+			r.tombstone(a.ID, a.TTL+tombstoneMargin)
 		}
 		return nil
 	})

@@ -151,7 +151,7 @@ func (m Methods) Call(ctx context.Context, a *driver.Acquisition, n int) error {
 // keep makes the record outlast an attempt that had no answer.
 func (s *State) keep(mayHaveRun bool, ttl time.Duration) {
 	if mayHaveRun {
-		s.Keep = After((ttl + straggler).Microseconds())
+		s.Keep = After((ttl + tombstoneMargin).Microseconds())
 	}
 }
 

@@ -27,9 +27,9 @@ const (
 	// placeTTL is how long a place in the queue lasts. A waiter tries once a second, which extends
 	// it.
 	placeTTL = 2500 * time.Millisecond
-	// straggler is how long, beyond the lease's length, an attempt without an answer may still take
+	// tombstoneMargin is how long, beyond the lease's length, an attempt without an answer may still take
 	// to reach the engine.
-	straggler = time.Minute
+	tombstoneMargin = time.Minute
 	// retention is how long the engine keeps the value of a key that nobody uses any more. Tokens
 	// still rise if the engine's clock is set back by as much.
 	retention = 2500 * time.Millisecond

@@ -140,9 +140,9 @@ func TestAttemptsThatMayArriveKeepTheRecord(t *testing.T) {
 	s.remove("a", 1000)
 	require.Negative(t, s.lifetime(1000))
 	s.keep(true, time.Second)
-	require.Equal(t, time.Second+straggler, s.lifetime(1000))
+	require.Equal(t, time.Second+tombstoneMargin, s.lifetime(1000))
 	s = written(t, s, 1000)
-	require.Equal(t, time.Second+straggler-time.Millisecond, s.lifetime(2000))
+	require.Equal(t, time.Second+tombstoneMargin-time.Millisecond, s.lifetime(2000))
 }
 
 func TestValuesOfOtherPrograms(t *testing.T) {
