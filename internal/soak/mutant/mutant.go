@@ -174,8 +174,8 @@ var OfKinds = []Mutant{
 		Name:    "revived",
 		Mistake: "a renewal that lets its holder in again",
 		Patches: []Patch{{record + "lease.go", "		if lost = p == nil; lost {\n", `		if p == nil {
-			s.In = append(s.In, Party{ID: l.of.ID, Kind: kindFair, Token: Token(l.first)})
-			p = s.holder(l.of.ID)
+			s.In = append(s.In, Party{ID: l.acquisition.ID, Kind: kindFair, Token: Token(l.first)})
+			p = s.holder(l.acquisition.ID)
 		}
 		if lost = p == nil; lost {
 `}},
