@@ -32,7 +32,7 @@ func main() { os.Exit(run()) }
 func run() int {
 	root := flag.String("root", "../..", "the `folder` of the repository")
 	only := flag.String("only", "", "only these `names`, separated by commas")
-	limit := flag.Duration("limit", time.Minute, "time limit of each search for a mutant")
+	limit := flag.Duration("limit", 3*time.Minute, "time limit of each search for a mutant")
 	times := flag.Int("times", 5, "number of searches for each mutant, each from a different seed; the median is printed")
 	file := flag.String("json", "", "also write the results to this `file`")
 	control := flag.Uint64("control", 300, "number of seeds that the unchanged runtime must pass")
