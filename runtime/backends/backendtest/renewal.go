@@ -60,7 +60,7 @@ func (cl *client) outside(l driver.Lease, key string) error {
 	case err == nil:
 		return fmt.Errorf("another client took the key %v before the Deadline", left)
 	case !isHeld(err):
-		return fmt.Errorf("Acquire by another client: %w; it must be a *driver.HeldError", err)
+		return fmt.Errorf("an acquire by another client: %w; it must be a *driver.HeldError", err)
 	}
 	return nil
 }
