@@ -26,7 +26,7 @@ func Check(root, scratch string, mutants []Mutant) []error {
 	var errs []error
 	for _, m := range mutants {
 		if err := m.check(packages, root, filepath.Join(scratch, m.Name)); err != nil {
-			errs = append(errs, fmt.Errorf("mutant %s: %w", m.Name, err))
+			errs = append(errs, err)
 		}
 	}
 	return errs
@@ -64,7 +64,9 @@ func load(root string) (map[string]*goPackage, error) {
 
 // check makes m in the folder changed, and checks the types of the packages that it changes.
 func (m Mutant) check(packages map[string]*goPackage, root, changed string) error {
+	folders := map[string]bool{}
 	for _, p := range m.Patches {
+		folders[path.Dir(p.File)] = true
 		if err := Copy(root, changed, p.File); err != nil {
 			return err
 		}
@@ -72,9 +74,13 @@ func (m Mutant) check(packages map[string]*goPackage, root, changed string) erro
 	if err := m.Apply(changed); err != nil {
 		return err
 	}
-	for _, p := range m.Patches {
-		if err := checkTypes(packages, packages["github.com/lockgen/lockgen/"+path.Dir(p.File)], filepath.Join(changed, path.Dir(p.File))); err != nil {
-			return err
+	for folder := range folders {
+		p := packages["github.com/lockgen/lockgen/"+folder]
+		if p == nil {
+			return fmt.Errorf("mutant %s: %s is no package of the module's runtime, so its types are not checked", m.Name, folder)
+		}
+		if err := checkTypes(packages, p, filepath.Join(changed, folder)); err != nil {
+			return fmt.Errorf("mutant %s: %w", m.Name, err)
 		}
 	}
 	return nil
