@@ -224,7 +224,7 @@ func configFor(x constraint.Expr, host *config) *config {
 	})
 	oses = append(oses, "linux", "windows", "darwin", "plan9")
 	arches = append(arches, "amd64", "arm64", "386")
-	custom = custom[:min(len(custom), 10)] // these have 1,024 sets
+	custom = custom[:min(len(custom), 10)] // so that there are at most 1,024 sets
 	for set := range 1 << len(custom) {
 		tags := slices.DeleteFunc(slices.Clone(host.tags), func(t string) bool { return slices.Contains(custom, t) })
 		for i, tag := range custom {

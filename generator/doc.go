@@ -25,7 +25,7 @@
 //	          foreign.go     their annotated methods, and the builds of these
 //	          typeparams.go  type parameters: names for blank ones, and none that hides a name
 //	          locks.go       policies and keys
-//	          fallback.go    the method that runs if another call holds the lock
+//	          fallback.go    the method or function that runs if another owner holds the lock
 //	          leader.go      requirements on a leader's method
 //	          merge.go       calls that share a lock
 //	          wrap.go        wrappers

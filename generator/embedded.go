@@ -73,8 +73,8 @@ func embeddedFields(t types.Type, index []int) (path []*types.Var) {
 }
 
 // promotedFrom returns the last embedded field that can be nil or is a time, among the fields
-// through which v has the method. It returns v if there is none, or if only another package can
-// name it.
+// through which v has the method. It returns v if there is none, or if the path to it has a field
+// that only another package can name.
 func (r *resolver) promotedFrom(p part, v value, method string) (value, bool) {
 	_, index, _ := types.LookupFieldOrMethod(v.typ, true, nil, method)
 	path := embeddedFields(v.typ, index[:len(index)-1])

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// exports says where the export data of packages is, in the words of a build system.
+// exports says where the export data of packages is, as a build system provides it.
 type exports struct {
 	path    string              // the path of the file that says it
 	files   map[string]string   // export data by import path

@@ -106,8 +106,8 @@ func (p *pkg) byName() map[string][]*target {
 	return p.index.targets
 }
 
-// foreignBuilds returns the builds in which guarded types embed types of other packages whose
-// annotated methods the present build lacks.
+// foreignBuilds returns the builds in which types of other packages that guarded types embed have
+// annotated methods that the present build does not have.
 func (u *unit) foreignBuilds() (out []constraint.Expr) {
 	if u.pkg.run.exports != nil {
 		return nil

@@ -35,8 +35,8 @@ type Lock struct {
 	Try       bool          // a call does not wait
 	NoRenew   bool          // renew=off
 	Reentrant bool
-	Skip      bool   // no error if another call holds the lock
-	Fallback  string // the method that is called instead; empty if there is none
+	Skip      bool   // no error if another owner holds the lock
+	Fallback  string // the method or function that is called instead; empty if there is none
 	Backend   string // empty means the Locker's own
 
 	parts  []part
@@ -63,8 +63,8 @@ func kindInWords(kind string, permits int) string {
 	return "mutex"
 }
 
-// Items returns the items of the directive other than its key, ttl and backend, as written there,
-// the kind first: "permits=3 wait=2s".
+// Items returns the kind of lock, and then the items other than key, ttl and backend, in a fixed
+// order and spelling: "permits=3 wait=2s".
 func (l *Lock) Items() string {
 	words := []string{l.Kind}
 	if l.Permits > 0 {

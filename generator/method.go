@@ -111,7 +111,7 @@ func (m *method) check() bool {
 		return false
 	}
 	if fn == nil {
-		m.reportTypeErrors(m.node(), m.id.Name+" can't be determined")
+		m.reportTypeErrors(m.node(), "the type of "+m.id.Name+" can't be determined")
 		return false
 	}
 	m.fn = fn
@@ -146,7 +146,7 @@ func (m *method) node() ast.Node {
 	return &ast.FuncDecl{Recv: m.target.recv, Name: m.id, Type: m.typ}
 }
 
-// findOwner finds the type of the method.
+// findOwner finds the type to which the method belongs.
 func (m *method) findOwner(sig *types.Signature) bool {
 	switch {
 	case m.iface != nil:
@@ -170,7 +170,7 @@ func (m *method) findOwner(sig *types.Signature) bool {
 func (m *method) findInterface() bool {
 	name, _ := m.unit.info.Defs[m.iface.Name].(*types.TypeName)
 	if name == nil || !isInterface(name) {
-		m.reportTypeErrors(m.iface, "the interface can't be determined")
+		m.reportTypeErrors(m.iface, "the interface's type can't be determined")
 		return false
 	}
 	if !name.Type().Underlying().(*types.Interface).IsMethodSet() {

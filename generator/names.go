@@ -55,8 +55,8 @@ func predeclared() *scope {
 	return s
 }
 
-// lowerFirst turns an exported name into an unexported one, including whole initialisms: HTTPServer
-// becomes httpServer.
+// lowerFirst turns an exported name into an unexported one. An initialism at its beginning becomes
+// lower-case as a whole: HTTPServer becomes httpServer.
 func lowerFirst(s string) string {
 	runes := []rune(s)
 	n := 0

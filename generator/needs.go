@@ -149,8 +149,8 @@ func (n *needs) elements(list *ast.FieldList) {
 	}
 }
 
-// guarded visits what the wrapper repeats of the guarded type: its type parameters, its definition,
-// and the types that it embeds, whose methods the wrapper may wrap again.
+// guarded visits what the wrapper repeats of the guarded type: its type parameters, and the types
+// that it is defined from or embeds, whose methods the wrapper may wrap again.
 func (n *needs) guarded(name string) {
 	if name == "" || n.seen["embedded "+name] {
 		return

@@ -97,7 +97,8 @@ func (b *builder) checkReceiver(m *method) {
 	}
 }
 
-// checkKeyTypeParams reports type parameters that hide a predeclared name that a key function uses.
+// checkKeyTypeParams reports type parameters and package-level declarations that hide a predeclared
+// name that a key function uses.
 func (b *builder) checkKeyTypeParams(m *method, k templates.KeyFunc) {
 	beside := within()
 	beside.add("string")

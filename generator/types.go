@@ -124,7 +124,7 @@ func (s *source) importsNamedIn(node ast.Node) []ast.Node {
 	return out
 }
 
-// invalid reports whether the text of t contains an unknown type.
+// invalid reports whether a type that is written in t, or in an alias there, is unknown.
 func invalid(t types.Type) bool { return written(t, isInvalid) }
 
 // unknown reports whether the fields and methods of t, or of the type to which t points, are

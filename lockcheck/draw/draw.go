@@ -29,7 +29,7 @@ type Node struct {
 // Edge says that Nodes[To] is taken while Nodes[From] is held, or that one method has both locks.
 type Edge struct {
 	From, To int
-	Label    string // the function: "order.Service.Place"
+	Label    string // the functions: "order.Service.Place"
 	Bad      bool   // it is part of a cycle
 	Try      bool   // it does not wait
 	Together bool   // one method has both locks

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-const widest = 1600.0 // the width of a row of parts
+const widest = 1600.0 // a row of parts gets no wider, unless it has a single part
 
 // style has the colours of a light page and of a dark one. A text is drawn above what is behind it.
 const style = `<style>

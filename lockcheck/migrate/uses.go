@@ -72,8 +72,8 @@ func (m *migration) flow() bool {
 	return found || m.anyFunction()
 }
 
-// once reports whether a place is new, because several units may contain a file, with the same
-// tree.
+// once reports whether a place is new. Several units may contain a file, with the same tree, so a
+// place may come up again.
 func (m *migration) once(what string, n ast.Node) bool {
 	key := seenKey{what, n}
 	known := m.seen[key]

@@ -19,8 +19,8 @@ type nth struct {
 
 // Graph returns the lock graph of the packages and of their imports. It has one node for all
 // templates of one class, and another for the second template of the class in one method. It has
-// one edge for each method under whose lock another is taken, and one between the locks of a method
-// with several. place returns the name of a file for the links.
+// one edge for each pair of locks of which one is taken under the other, and one between the locks
+// of a method with several. place returns the name of a file for the links.
 func (r *Result) Graph(place func(file string) string) *draw.Graph {
 	g := &draw.Graph{Title: "Locks and their order"}
 	index, later := map[nth]int{}, r.later()

@@ -17,11 +17,11 @@ var (
 	// ErrLost says that the lock was held and may no longer be.
 	ErrLost = errors.New("lock lost")
 
-	// ErrConflict says that something else is at the key: not a lock of this package, or a lock of
-	// another kind.
+	// ErrConflict says that something else is at the key: it is no lock of lockgen, or a lock
+	// of another kind.
 	ErrConflict = errors.New("key is in use by something else")
 
-	// ErrInvalid says that a key, a policy or an option is never valid. Nothing was sent.
+	// ErrInvalid says that a key, a policy or an option can't be valid. Nothing was sent.
 	ErrInvalid = errors.New("invalid")
 
 	// ErrDone says that the tick was completed before.

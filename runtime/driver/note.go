@@ -20,7 +20,7 @@ type Noter interface {
 	// ttl from now. With a ttl of 0 it removes the note. An engine may keep a note longer while the
 	// process that wrote it lives. A note for a week may last only a day, or until somebody deletes
 	// it. Note returns the text of the last PutNote that was answered. After an error the text may
-	// have been stored, or may still be.
+	// have been stored, or may be stored later.
 	PutNote(ctx context.Context, name, text string, ttl time.Duration) error
 
 	// Note returns the note with this name, or "" if there is none.

@@ -95,7 +95,7 @@ type Func struct {
 	Name     string // "order.Service.Place"
 	Pos      Position
 	Guard    []Lock // the locks of its directives
-	Fallback *Call  // the call of its wrappers if another call holds the lock
+	Fallback *Call  // the call that its wrappers make if another owner holds the lock
 	Takes    []Lock // the locks that it takes as a wrapper
 	Wraps    string // the ID of the function that a wrapper calls
 	KeyOf    *Lock  // the lock whose keys it computes

@@ -104,7 +104,7 @@ func In(pass *analysis.Pass, at Position) bool {
 	return false
 }
 
-// Pos returns the reverse of At. For a file of another package it reads the file. It returns NoPos if
+// Pos is the reverse of At. For a file of another package it reads the file. It returns NoPos if
 // it can't.
 func (ix *Index) Pos(at Position) token.Pos {
 	if ix.files == nil {

@@ -137,7 +137,7 @@ func (r Reentry) finding() (Finding, bool) {
 	switch {
 	case r.Lost != nil:
 		return f, false // lostctx reports it
-	case r.Held.Write && r.To.Read && r.Same == Yes: // the call holds the write side of the same lock
+	case r.Held.Write && r.To.Read && r.Same == Yes: // the root holds the write side of the same lock
 		return f, false
 	case r.Held.Read && r.To.Write && r.Same != No:
 		f.ID = "upgrade "

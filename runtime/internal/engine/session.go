@@ -17,9 +17,9 @@ const (
 	idleLengths   = 3                      // a session that nobody has used for this many of its lengths is ended
 	retryKeep     = 250 * time.Millisecond // the longest pause after a keep-alive that failed
 	retryUndo     = time.Second            // the pause between two tries; the Locker's own come more often
-	undoWithin    = time.Second            // of one attempt
-	destroyWithin = 500 * time.Millisecond // of one attempt
-	longestRetry  = 2 * time.Second        // between two tries to end a session at the server
+	undoWithin    = time.Second            // the timeout of one attempt
+	destroyWithin = 500 * time.Millisecond // the timeout of one attempt
+	longestRetry  = 2 * time.Second        // the longest pause between two tries to end a session at the server
 )
 
 var (
@@ -175,7 +175,7 @@ func (s *Session) keepAliveTried(err error) {
 }
 
 // keep sends keep-alives until the session ends: one period after the last one, or when Ask
-// requests it. After a failure it pauses shortly, even if one is requested.
+// requests it. After a failure it pauses briefly, even if a keep-alive is requested.
 func (s *Session) keep() {
 	timer := time.NewTimer(time.Duration(s.period.Load()))
 	defer timer.Stop()

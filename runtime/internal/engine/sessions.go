@@ -46,7 +46,7 @@ type Sessions[C comparable, S SessionServer] struct {
 // There are eight such classes for every doubling of the ttl. The ttls of one policy, with the time
 // for which a lease may be handed on and without it, are in one class.
 func ClassTTL(ttl time.Duration) time.Duration {
-	const tolerance = 25 // a ttl may be longer than its step by this part of it
+	const tolerance = 25 // a ttl may be longer than its step by one part in this many
 	base := max(ttl-ttl/tolerance, 1)
 	step := time.Duration(1) << max(bits.Len64(uint64(base))-4, 0)
 	top := (base + step - 1) / step * step

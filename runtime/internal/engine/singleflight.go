@@ -38,7 +38,7 @@ func (s *SingleFlight) Do(ctx context.Context, life *Life, ask func(ctx context.
 	return call.err
 }
 
-// begin starts a call and returns it, or returns nil if life has ended.
+// begin returns the call that is under way, or starts one. It returns nil if life has ended.
 func (s *SingleFlight) begin(life *Life, ask func(ctx context.Context) error) *flightCall {
 	s.mu.Lock()
 	defer s.mu.Unlock()

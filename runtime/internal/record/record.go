@@ -55,7 +55,7 @@ type Write struct {
 	Granted []string      // the IDs that the write takes out of the queue: their processes are to be notified
 	Wanted  []string      // the IDs of the holders that others have begun to wait for
 
-	retryQueue string // retries of this process in one queue are made one at a time: "", or that of releases
+	retryQueue string // the queue of this process in which retries are made one at a time: "", or that of releases
 }
 
 // Answer is the engine's answer to a [Write].

@@ -14,7 +14,7 @@ type State struct {
 	Last    string  `json:"last,omitempty"`    // the kind of the party that was let in last
 	In      []Party `json:"in,omitempty"`      // the holders
 	Queue   []Party `json:"queue,omitempty"`   // the waiters, in the order of arrival
-	Keep    Time    `json:"keep,omitempty"`    // the record is not deleted before: see Write
+	Keep    Time    `json:"keep,omitempty"`    // the record is not deleted before this time: see Write
 	Done    []Text  `json:"done,omitempty"`    // the ticks that were completed, the latest at the end
 	Value   Text    `json:"value,omitempty"`   // of a register, which is not a lock: see driver.Agreement
 
