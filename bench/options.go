@@ -56,7 +56,7 @@ func parseOptions(args []string, out io.Writer) (o options, err error) {
 	flags.StringVar(&o.addr, "redis", "", "`HOST:PORT` of the server to use (default: a private one is started)")
 	flags.StringVar(&engine, "engine", peers.Redis.Name, "`name` of the engine: the server to start, and the libraries on it")
 	flags.IntVar(&o.runs, "runs", 5, "`number` of runs of each measurement; the median is reported")
-	flags.Float64Var(&seconds, "seconds", 2.5, "`length` of a run; twice that in wakeup and waiting, four times beside Redisson, six times in newkeys")
+	flags.Float64Var(&seconds, "seconds", 2.5, "`length` of a run; twice that in wakeup, recall and waiting, four times beside Redisson, six times in newkeys")
 	flags.StringVar(&only, "only", "", "workloads to run, `a,b,…` of "+strings.Join(workloadNames(), ", "))
 	flags.StringVar(&chosen, "peers", "", "peers to compare, `a,b,…` of "+strings.Join(peers.Names(), ", "))
 	flags.BoolVar(&o.long, "long", false, "run each contention between processes for a minute")

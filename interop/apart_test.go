@@ -15,7 +15,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/backends/zklock"
 )
 
-// apart tests a lock of the established client that is not a mutex together with ours on
+// otherKinds tests a lock of the established client that is not a mutex together with ours on
 // one key. The documentation says that the two do not exclude each other.
 type otherKinds struct {
 	locker *lock.Locker
@@ -59,7 +59,7 @@ func (a *otherKinds) test(t *testing.T) {
 				require.False(t, in)
 				t.Logf("they get: %v", err)
 			}
-			require.NoError(t, lock.Check(held.Context()), "our hold is unchanged")
+			require.NoError(t, lock.Check(held.Context()), "their call has taken our lock")
 			err = nil
 			held.Release(&err)
 			require.NoError(t, err)
@@ -114,7 +114,7 @@ func TestConsulApart(t *testing.T) {
 	require.NoError(t, err)
 	for _, p := range kinds {
 		_, held, err := locker.Acquire(t.Context(), p, "apart")
-		require.NoError(t, err, "ours ignores entries below the key")
+		require.NoError(t, err, "ours must ignore entries below the key")
 		held.Release(&err)
 		require.NoError(t, err)
 		_, held, err = locker.Acquire(t.Context(), p, "apart/"+api.DefaultSemaphoreKey)

@@ -158,7 +158,7 @@ func TestSeveralWithABrokenContract(t *testing.T) {
 		_, held, err := l.AcquireAll(t.Context(), numbered(10, nil)...)
 		require.NoError(t, err)
 		b.breakContract = true
-		require.NoError(t, release(held)) // meanwhile the leases are released in the background
+		require.NoError(t, release(held)) // meanwhile the leases are released again in the background
 		synctest.Wait()
 		requireFree(t, newLocker(t, b.scripted, nil), numbered(10, nil))
 	})

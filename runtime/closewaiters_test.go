@@ -146,7 +146,7 @@ func TestCloseEndsTheQueueFirst(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		assert.NoError(t, l.Close(ctx))
-		assert.Equal(t, asked, b.acquires.Load(), "an acquire was sent after Close")
+		assert.Equal(t, asked, b.acquires.Load(), "an acquire was sent during Close")
 		for range 2 * keys {
 			requireOnly(t, lock.ErrClosed, <-ended)
 		}

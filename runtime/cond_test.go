@@ -326,7 +326,8 @@ func TestCondWaitsUnderOneContext(t *testing.T) {
 	})
 }
 
-// A condition may be of a backend from Options.Backends.
+// A condition may be of a backend that is not in Options.Backends, if the engine resolves its name:
+// see driver.Named.
 func TestCondOfANamedEngine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := locktest.New(t).Locker(nil)

@@ -15,8 +15,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// Calls of two processes that take keys in opposite orders don't deadlock, and each call gets all
-// of its locks or none.
+// Calls of two processes that name overlapping keys in different orders don't deadlock, and each call
+// gets all of its locks or none.
 func TestAcquireAllInTwoProcesses(t *testing.T) {
 	for name, open := range map[string]func() (driver.Backend, *scripted){
 		"each":  func() (driver.Backend, *scripted) { b := newBounded(); return b, b.scripted },

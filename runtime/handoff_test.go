@@ -308,7 +308,7 @@ func TestLeaseOverAsItIsHandedOn(t *testing.T) {
 			over.mu.Unlock()
 			(<-next).Release(nil) // lost, if its goroutine woke before
 			synctest.Wait()
-			require.Equal(t, grants, b.releases.Load(), "each lease is released once")
+			require.Equal(t, grants, b.releases.Load(), "each lease must be released once")
 		})
 	}
 	require.Less(t, begun.Load(), int64(3), "a hold may begin on a lease that is over only if the machine stopped just there")

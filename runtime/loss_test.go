@@ -254,7 +254,7 @@ func TestLostBeforeItWakes(t *testing.T) {
 				last.held.Release(nil) // lost, if its goroutine woke before
 			}
 			synctest.Wait()
-			require.Equal(t, grants, b.releases.Load(), "each lease is released once")
+			require.Equal(t, grants, b.releases.Load(), "each lease must be released once")
 			cancel()
 		})
 	}

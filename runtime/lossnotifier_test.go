@@ -85,7 +85,7 @@ func (l *noticedLease) NotifyLoss(look func()) {
 	}
 }
 
-// shorten moves the deadline forward by that much, and reports it.
+// shorten makes the deadline earlier by that much, and reports it.
 func (l *noticedLease) shorten(by time.Duration) {
 	l.mu.Lock()
 	l.earlier += by
@@ -183,7 +183,7 @@ func TestAMovedDeadlineMovesTheRenewal(t *testing.T) {
 	}
 }
 
-// With renew=off a deadline that has moved is not renewed.
+// With renew=off a lease whose deadline has moved is not renewed.
 func TestAMovedDeadlineOfAFixedLease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := &lossNotifier{scripted: newScripted()}
@@ -240,7 +240,7 @@ func TestAcquireDoesNotWaitForTheFirstRenewal(t *testing.T) {
 
 // The engine answered that a lease is lost. The lock is still released if an attempt to acquire it
 // had no answer, because that attempt may yet run, and nobody would know of the lock that it takes.
-func TestUnansweredAttemptOfALostLeaseIsUndone(t *testing.T) {
+func TestLostLeaseOfAnUnansweredAttemptIsReleased(t *testing.T) {
 	for _, unanswered := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {
 			b := newScripted()

@@ -78,8 +78,8 @@ func oppositeOrdersOfProcesses(t *testing.T, open func() driver.Backend) {
 }
 
 // Orders of processes that don't contradict each other are not reported: one order, another prefix,
-// another engine, and a cycle that the process has reported by itself.
-func TestOrdersOfProcessesThatCantDeadlock(t *testing.T) {
+// another engine. A cycle that the process has reported by itself is not reported again.
+func TestOrdersOfProcessesThatAreNotReported(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := memlock.New()
 		c := &cycles{}

@@ -23,7 +23,7 @@ func (p pinged) Ping(context.Context) error { return p.err }
 
 func TestPing(t *testing.T) {
 	require.NoError(t, newLocker(t, memlock.New(), nil).Ping(t.Context()))
-	require.NoError(t, newLocker(t, struct{ lock.Backend }{memlock.New()}, nil).Ping(t.Context()), "without Pinger, Ping returns nil")
+	require.NoError(t, newLocker(t, struct{ lock.Backend }{memlock.New()}, nil).Ping(t.Context()), "without Pinger, Ping must return nil")
 
 	away := errors.New("connection refused")
 	l := lock.New(memlock.New(), &lock.Options{Backends: map[string]lock.Backend{"eu": pinged{memlock.New(), away}}})

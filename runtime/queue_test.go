@@ -182,7 +182,7 @@ func TestNextWaiterTakesOverTheSubscription(t *testing.T) {
 		cancel()
 		requireOnly(t, lock.ErrNotAcquired, <-gone)
 		time.Sleep(300 * time.Millisecond)
-		require.Zero(t, b.undos.Load(), "the place in the engine's queue is taken over by the next waiter")
+		require.Zero(t, b.undos.Load(), "the next waiter must take over the place in the engine's queue")
 		freed := time.Now()
 		require.NoError(t, release(theirs))
 		require.Equal(t, freed, <-got)

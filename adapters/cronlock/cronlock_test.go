@@ -132,7 +132,7 @@ func TestJobThatDoesNotRun(t *testing.T) {
 	job.Run()
 	lines, errs := heard.count()
 	require.Equal(t, 2, lines)
-	require.Equal(t, 1, errs, "the end of the context is not a failure")
+	require.Equal(t, 1, errs, "the end of the context must not count as a failure")
 }
 
 // TestErrorOfTheJobItself checks that a job that returns ErrNotAcquired, of another lock, counts as failed and not as skipped.

@@ -152,7 +152,7 @@ func TestNoTermRightAfterAPause(t *testing.T) {
 		require.NoError(t, err)
 
 		engine.over.Store(true)
-		require.NoError(t, term.Err(), "the term's context has not ended yet")
+		require.NoError(t, term.Err(), "the term's context has already ended")
 		_, err = e.Term()
 		require.ErrorIs(t, err, gocronlock.ErrNotLeader)
 		require.ErrorIs(t, err, lock.ErrLost)

@@ -52,7 +52,7 @@ func TestFence(t *testing.T) {
 	var late context.Context
 	hold(func(ctx context.Context) { late = ctx })
 	require.Equal(t, codes.OK, call(late))
-	require.Equal(t, codes.OK, call(late), "a holder may call more than once")
+	require.Equal(t, codes.OK, call(late), "the second call of one holder was refused")
 	hold(func(ctx context.Context) { require.Equal(t, codes.OK, call(ctx)) })
 	require.Equal(t, codes.FailedPrecondition, call(late))
 	require.Equal(t, 3, handled)

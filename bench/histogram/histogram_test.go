@@ -11,7 +11,7 @@ func TestEveryDurationIsWithinOnePercentOfItsBucket(t *testing.T) {
 	for d := time.Duration(1); d < time.Hour; d += 1 + d/97 {
 		got := middle(bucket(d))
 		if off := math.Abs(float64(got-d)) / float64(d); off > 0.01 {
-			t.Fatalf("Quantile of %v alone = %v, %.1f %% off", d, got, 100*off)
+			t.Fatalf("middle(bucket(%v)) = %v, %.1f %% off", d, got, 100*off)
 		}
 	}
 	for _, d := range []time.Duration{-time.Second, 0, 1<<63 - 1} {

@@ -21,8 +21,8 @@ type Peer struct {
 	// for the build that runs.
 	Program string
 
-	// Rival reports whether ours is compared with it. It is false for ours and for
-	// the floors.
+	// Rival reports whether it is another lock library, of which ours is compared with
+	// the best. It is false for ours and for the floors.
 	Rival bool
 	// InProcess reports whether it locks only between the goroutines of one process.
 	InProcess bool

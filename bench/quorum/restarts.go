@@ -29,7 +29,7 @@ const (
 type tally struct {
 	tries   int // trials that could have been double grants
 	doubles int // trials that were double grants
-	idle    int // trials that could not: the holder's lock was over before another process had an answer
+	idle    int // trials that could not: the holder's lock was over before another process had an answer, or no majority had forgotten it
 	served  int // keys that another process acquired in the end
 }
 
@@ -146,7 +146,7 @@ func (r *restarts) run(tries, most int) (all []*tally, err error) {
 		all = append(all, &tally{})
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), ttl)
-	each(r.hold(ctx, "at first"), func(t *trial) { t.leave(t.holder) }) // opens connections, for which later calls have no time
+	each(r.hold(ctx, "at first"), func(t *trial) { t.leave(t.holder) }) // opens connections, for which later calls have little time
 	cancel()
 	lacks := func(y *tally) bool { return y.tries < tries }
 	for ; slices.ContainsFunc(all, lacks); r.rounds++ {
@@ -165,7 +165,7 @@ func (r *restarts) run(tries, most int) (all []*tally, err error) {
 	return all, nil
 }
 
-// round restarts some masters once, while new keys are held. It first waits until all masters vote.
+// round restarts some masters once, while new keys are held. All masters must vote when it is called.
 func (r *restarts) round() ([]*trial, error) {
 	how, first := shapes[r.rounds%len(shapes)], rand.N(masters)
 	for _, p := range r.peers {

@@ -167,7 +167,7 @@ func outcome(err error) string {
 	switch {
 	case err == nil:
 		return placed
-	case errors.Is(err, lock.ErrLost): // other errors come from code that ran without the lock
+	case errors.Is(err, lock.ErrLost): // errors joined with it come from code that ran without the lock
 		return failed
 	case errors.Is(err, order.ErrSoldOut):
 		return soldOut

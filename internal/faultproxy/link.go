@@ -81,7 +81,7 @@ func (l *link) run() {
 	tasks.Wait()
 	_ = l.server.Close()
 	for _, f := range l.pending {
-		if f.held != nil { // it was delivered after the server had ended
+		if f.held != nil { // it was delivered, and the server ended without an answer
 			close(f.held.failed)
 		}
 	}

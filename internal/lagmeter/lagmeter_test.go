@@ -22,7 +22,7 @@ func TestSince(t *testing.T) {
 		begin := time.Now()
 		require.Zero(t, m.Since(begin))
 		time.Sleep(step + slip)
-		require.Zero(t, m.Since(begin), "a slip is not a lapse")
+		require.Zero(t, m.Since(begin), "a slip must not count as a lapse")
 		time.Sleep(time.Millisecond)
 		require.Equal(t, 4*(slip+time.Millisecond), m.Since(begin), "the meter has not woken yet")
 

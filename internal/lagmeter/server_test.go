@@ -30,11 +30,11 @@ func TestServer(t *testing.T) {
 		sleep := func(d time.Duration) { time.Sleep(d); synctest.Wait() }
 		sleep(10 * (every + usual))
 		require.EqualValues(t, 11, asked.Load())
-		require.Zero(t, s.Since(begin), "the server always takes this long")
+		require.Zero(t, s.Since(begin), "a server that always takes this long has no lapse")
 
 		takes.Store(int64(usual + quick + every/4)) // a little longer than is allowed
 		sleep(every + usual + quick + every/4)
-		require.Equal(t, every/4, s.Since(begin), "a short lapse did not begin long before")
+		require.Equal(t, every/4, s.Since(begin), "a short lapse must not add the time since the answer before")
 		takes.Store(int64(usual + quick + time.Second))
 		sleep(every/2 + usual + quick + time.Second/2)
 		require.Equal(t, every/4+time.Second/2+every, s.Since(begin), "the server has not answered yet")

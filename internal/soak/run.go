@@ -23,7 +23,7 @@ type Options struct {
 	Duration time.Duration // how long new episodes are started
 	Episodes []int         // repeat only these; nil means 1, 2, 3 and so on
 	Faults   []string      // only these kinds; nil means all
-	Locks    string        // the kind of lock in addition to the mutex in each episode; "" draws one
+	Locks    string        // the kind of lock in addition to the mutex, or the option of calls, in each episode; "" draws them
 	Parallel int           // episodes at a time
 	FailFast bool          // stop at the first violation
 	Out      string        // folder for the histories of episodes with violations

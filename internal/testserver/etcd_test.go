@@ -26,7 +26,7 @@ func etcdAnswers(t *testing.T, addr, path, body string) string {
 func TestEtcd(t *testing.T) {
 	addr := testserver.Etcd(t)
 	require.Contains(t, etcdAnswers(t, addr, "/v3/lease/grant", `{"TTL": 1}`), `"TTL":"1"`,
-		"leases may last a second, since the ticks are fast")
+		"etcd does not grant a lease of a second: are the ticks too slow?")
 }
 
 // TestStartEtcd checks that a restart keeps the data.

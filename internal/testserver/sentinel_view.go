@@ -119,7 +119,7 @@ func count(ctx context.Context, sentinel *Instance, what string, want map[string
 		for pair := range slices.Chunk(fields, 2) {
 			name, _ := pair[0].(string)
 			value, _ := pair[1].(string)
-			// A sentinel keeps this flag for 5 s after the master is up again.
+			// A sentinel keeps this flag for some seconds after it has lost its meaning.
 			value = strings.TrimSuffix(value, ",master_down")
 			if expected, wanted := want[name]; wanted && value == expected {
 				met++

@@ -21,7 +21,7 @@ func TestLostReply(t *testing.T) {
 		_, err := w.a.Acquire(ctx, a)
 		w.fails(err, lock.ErrIndeterminate)
 		if !a.MayHaveRun {
-			w.Error("the error does not say that an attempt has no answer")
+			w.Error("MayHaveRun is not set although an attempt had no answer")
 		}
 		w.holds("A:2")
 		for tries := 1; w.a.Undo(w.Context(), a) != nil; tries++ { // the first tries give up the silent connections
@@ -60,7 +60,7 @@ func TestResend(t *testing.T) {
 		a := wish("A:2")
 		l := w.taken(w.a, a)
 		if !a.MayHaveRun {
-			w.Error("the error does not say that an attempt has no answer")
+			w.Error("MayHaveRun is not set although an attempt had no answer")
 		}
 		w.freed(l)
 		w.holds()

@@ -176,8 +176,7 @@ func (p *Path) Hole(dir Direction) {
 	}
 }
 
-// Pause holds back messages to and from a process that does not run. Messages that it has sent before
-// still arrive.
+// Pause holds back messages to and from a process that does not run, also those on their way.
 func (p *Path) Pause() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

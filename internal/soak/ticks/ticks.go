@@ -44,7 +44,7 @@ const (
 	Completed  = "completed"  // this process has completed the tick
 	Unanswered = "unanswered" // the release had no answer, so the run may count or not
 	Lost       = "lost"       // the lease was lost, so the run does not count
-	Done       = "done"       // another process completed the tick before
+	Done       = "done"       // the tick was completed before
 )
 
 // Line is one line of a process's output.

@@ -51,7 +51,8 @@ func endedBefore(c *trial) {
 	c.mustAcquire(c.locker(), key, cleanedUp, "after an acquire under a context that had ended")
 }
 
-// S28: each call to a hung engine ends within 100 ms after its context, with an error.
+// S28: each call to a hung engine ends within 100 ms after its context. Acquire, Release and Undo return
+// an error.
 func hungEngine(c *trial) {
 	a, faults := c.openFaulty()
 	b, keys := c.open(), []string{c.newKey(), c.newKey(), c.newKey()}
@@ -114,9 +115,9 @@ func receiveWithin[T any](calls <-chan T, limit time.Duration) (call T, ok bool)
 
 var errNotConfirmed = errors.New("the engine has not confirmed the subscription")
 
-// endsWith requires that call, on a hung engine, ends with its context and returns an
-// error that is not ErrLost, because the engine has not said so. Subscribe may succeed: an
-// earlier subscription may serve it.
+// endsWith requires that call, on a hung engine, ends with its context, and that its error is not
+// ErrLost, because the engine has not said so. Renew may succeed, as a session may renew itself.
+// Subscribe may succeed: an earlier subscription may serve it.
 func (c *trial) endsWith(name string, call func(context.Context) error) {
 	c.Helper()
 	ctx, cancel := brief(200 * time.Millisecond)

@@ -27,7 +27,7 @@ type remote struct {
 	silent       bool
 	losesReplies bool // answers are lost
 	delay        time.Duration
-	cut          chan struct{} // closed when the calls under remote can get no answer any more
+	cut          chan struct{} // closed when the calls under way can get no answer any more
 	held         *held
 }
 

@@ -65,7 +65,7 @@ func (cl *client) outside(l driver.Lease, key string) error {
 	return nil
 }
 
-// A renewal with a shorter ttl leaves the Deadline as it is.
+// A renewal with a shorter ttl leaves the lease as it is, for its holder and at the engine.
 func renewalNeverShortens(c *trial) {
 	a, b := c.open(), c.open()
 	key := c.newKey()

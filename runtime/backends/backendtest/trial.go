@@ -215,8 +215,8 @@ func (c *trial) done(begin time.Time, err error) {
 	}
 }
 
-// briefLease is the shortest lease that a call may get when it is granted the lock while it waits. The
-// first renewal extends it.
+// briefLease is how short the lease of a call may be that is granted the lock while it waits, unless
+// its ttl is shorter still. The first renewal extends it.
 const briefLease = 500 * time.Millisecond
 
 // late reports whether err says that a lock was lost, and the machine has been late since begin for so

@@ -68,7 +68,7 @@ func (f *faults) heal() {
 	f.losses = nil
 }
 
-// late holds back the next request that matches, until its caller gives up and the test delivers it.
+// late holds back the next request that matches until the test delivers it. Its caller gets no answer.
 func (f *faults) late(m match) *heldBack { return f.hold(m, false) }
 
 // lateCopy holds back the next request that matches. Its caller sends it again at once.

@@ -48,7 +48,7 @@ func TestNoReplyToAnAcquire(t *testing.T) {
 		require.ErrorIs(t, err, lock.ErrIndeterminate)
 		require.True(t, a.MayHaveRun)
 		_, values := below(t, b.client, key+"/")
-		require.Equal(t, []string{"A:1"}, values, "the acquire took the key")
+		require.Equal(t, []string{"A:1"}, values, "the acquire must have taken the key")
 		require.NoError(t, b.Undo(t.Context(), a))
 		nothingLeft(t, b.client, key)
 		f.heal()
@@ -98,8 +98,8 @@ func TestUndoOvertakesTheAcquire(t *testing.T) {
 	}
 }
 
-// The key was written, but the answer is lost that says whether it is the first. So the acquire is undone.
-// That answer belongs to a second request, because there are many locks below the key.
+// The key was written, but the request that asks whether it is the first gets no answer. So the acquire
+// is undone. That is a second request, because there are many locks below the key.
 func TestNoReplyToTheLook(t *testing.T) {
 	t.Parallel()
 	f, key, c := &faults{}, newKey(t), admin(t, shared(t))
@@ -199,7 +199,8 @@ func TestLateGivingUpOfAnEntry(t *testing.T) {
 	released(t, lease)
 }
 
-// G10: a queue entry serves the next acquisition of its Locker, whatever its ttl.
+// G10: a queue entry serves the next acquisition of its Locker. If the ttl needs another session, a new
+// entry replaces it.
 func TestAnEntryServesTheNext(t *testing.T) {
 	t.Parallel()
 	b, key, c := newBackend(t, shared(t)), newKey(t), admin(t, shared(t))
@@ -220,7 +221,7 @@ func TestAnEntryServesTheNext(t *testing.T) {
 	_, values = below(t, c, key+"/")
 	require.Equal(t, []string{"B:3", "D:1", "C:2"}, values)
 
-	// The entries are given up by acquisitions that made no attempt.
+	// The entries are given up. C:3 and B:4 are acquisitions that made no attempt.
 	require.NoError(t, b.Undo(t.Context(), attempt(key, "C:3")))
 	require.NoError(t, b.Undo(t.Context(), attempt(key, "D:1")))
 	require.NoError(t, b.Undo(t.Context(), attempt(key, "B:4")))

@@ -261,7 +261,7 @@ func TestManyHolds(t *testing.T) {
 	for _, ctx := range ctxs {
 		require.NoError(t, lock.Check(ctx))
 	}
-	require.Zero(t, f.count("LeaseKeepAlive"), "no new stream is opened")
+	require.Zero(t, f.count("LeaseKeepAlive"), "a new stream was opened")
 	require.LessOrEqual(t, f.count("sent"), 4)
 	require.LessOrEqual(t, f.count("Txn"), 3*holds/100*3/2)
 	t.Logf("%d keep-alives and %d requests for %d holds in %v", f.count("sent"), f.count("Txn"), holds, lease)

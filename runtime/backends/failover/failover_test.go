@@ -142,7 +142,8 @@ func (f *flapping) Ping(ctx context.Context) error {
 	return f.link.Ping(ctx)
 }
 
-// If the granting engine answers one probe of three, there is no switch. If the other engine does, there is no switch to it.
+// If the granting engine answers one probe of three, there is no switch. If the other engine does, there
+// is no switch to it, even while the granting engine is dead.
 func TestFlapping(t *testing.T) {
 	for _, flaps := range []string{"primary", "standby"} {
 		synctest.Test(t, func(t *testing.T) {

@@ -46,7 +46,7 @@ func TestConformanceRedis(t *testing.T) {
 	}, func(b driver.Backend) { _ = b.Close() })
 }
 
-// Servers that have just started may have forgotten locks, so they must not vote. The error says until when.
+// Servers that have just started may have forgotten locks, so they must not vote. The error says for how long.
 func TestFreshRedis(t *testing.T) {
 	members := map[string]driver.Backend{}
 	for i := range 3 {

@@ -309,9 +309,9 @@ func TestSubscriptionFollowsTheGate(t *testing.T) {
 		require.NotSame(t, gate, next)
 		l, err := next.Acquire(t.Context(), &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000002:1", TTL: time.Minute, Tokens: 1})
 		require.NoError(t, err)
-		require.True(t, notified(), "a notice of the new gate")
+		require.True(t, notified(), "there was no notice of the new gate")
 		require.False(t, notified())
 		require.NoError(t, l.Release(t.Context(), 0))
-		require.True(t, notified(), "a notice of the release")
+		require.True(t, notified(), "there was no notice of the release")
 	})
 }

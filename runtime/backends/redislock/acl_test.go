@@ -34,7 +34,8 @@ func documentedRights(t *testing.T) []string {
 	return rights
 }
 
-// serverWithUser returns a server that has a user with these rights, and the option that logs in as that user.
+// serverWithUser returns a server that has a user alice with these rights, and the option that logs in
+// as that user.
 func serverWithUser(t *testing.T, rights ...string) (*testserver.Instance, func(*redis.Options)) {
 	t.Helper()
 	server := testserver.StartRedis(t)

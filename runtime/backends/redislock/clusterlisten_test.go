@@ -108,7 +108,8 @@ func shardChannels(t testing.TB, node *testserver.Instance, key string) int {
 	return len(command(t, node.Addr(), "PUBSUB", "SHARDCHANNELS", channelOf(key)).([]any))
 }
 
-// All waiters of a process need one connection, whichever masters have the locks.
+// Waiters for locks that our own processes hold need one connection in all, whichever masters have
+// the locks.
 func testOneConnection(t *testing.T, c *testserver.Cluster) {
 	masters := keysAt(t, c, 10)
 	for node := range masters {

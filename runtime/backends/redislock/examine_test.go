@@ -160,19 +160,19 @@ func TestRenewalsTogetherOnlyAtOneServer(t *testing.T) {
 // A proxy that closes the connection on INFO can't be used, and the error says so.
 func TestHangsUpOnInfo(t *testing.T) {
 	t.Parallel()
-	for _, examines := range []bool{true, false} {
+	for _, allowed := range []bool{false, true} {
 		addr := stub(t, func(args []string) string {
 			if args[0] == "info" {
 				return ""
 			}
 			return freed
 		})
-		b := New(newClient(t, addr), Options{AllowEviction: !examines})
+		b := New(newClient(t, addr), Options{AllowEviction: allowed})
 		t.Cleanup(func() { _ = b.Close() })
 		for range 3 {
 			_, err := b.Acquire(t.Context(), &driver.Acquisition{Key: "k", ID: newID(), TTL: time.Minute, Tokens: 1})
 			if err == nil || !strings.Contains(err.Error(), "INFO (a proxy") {
-				t.Errorf("examines %t: %v", examines, err)
+				t.Errorf("AllowEviction %t: %v", allowed, err)
 			}
 		}
 	}

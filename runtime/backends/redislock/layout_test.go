@@ -114,8 +114,8 @@ func TestReleaseFreesOnlyItsOwnAcquisition(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener := &lease{backend: b, keys: old.(*lease).keys, id: newID()}
-	wantIs(t, listener.Release(t.Context(), 1<<60), lock.ErrLost)
+	foreign := &lease{backend: b, keys: old.(*lease).keys, id: newID()}
+	wantIs(t, foreign.Release(t.Context(), 1<<60), lock.ErrLost)
 	if got := hash(t, addr, key); got[mine.ID] != "1" {
 		t.Fatalf("after another client's release: %v", got)
 	}

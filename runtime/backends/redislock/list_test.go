@@ -217,7 +217,8 @@ func TestOpensURLs(t *testing.T) {
 	}
 }
 
-// A user who may not look at a lock gets an error, which does not say that the key has no lock.
+// A user who may not look at a lock gets an error, which says neither that the value is no lock nor
+// that the key has none.
 func TestListWithoutRights(t *testing.T) {
 	t.Parallel()
 	server, login := serverWithUser(t, append(documentedRights(t), "+scan", "+hscan", "+getrange")...)

@@ -128,7 +128,8 @@ func scripted(acquire, renew, release func() string) func([]string) string {
 
 func always(reply string) func() string { return func() string { return reply } }
 
-// S22: if the server refuses a call, the engine is unavailable, and the lock is not held by another.
+// S22: if the server refuses a call, the error is ErrUnavailable, and does not say that another holds
+// the lock.
 func TestErrorsOfTheServer(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{

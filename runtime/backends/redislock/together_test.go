@@ -121,8 +121,8 @@ func TestTogetherAsEachAlone(t *testing.T) {
 	if exists(t, addr, freed) || hash(t, addr, held)[holder] != "1" || exists(t, addr, undone) {
 		t.Error("a call has changed another call's lock")
 	}
-	if places(t, addr, held) != 1 {
-		t.Error("only the call that queues has a place in the queue")
+	if n := places(t, addr, held); n != 1 {
+		t.Errorf("%v places in the queue, want only that of the call that queues", n)
 	}
 	if last := command(t, addr, "GET", tokenOf(reserved)); last != strconv.FormatInt(block.reply.number()+99, 10) {
 		t.Errorf("the last token reserved is %v, the first %d", last, block.reply.number())

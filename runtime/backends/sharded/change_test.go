@@ -167,7 +167,7 @@ func TestOldProcessAlone(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		if _, _, err := old.Acquire(ctx, short, key); !errors.Is(err, lock.ErrUnavailable) || ctx.Err() != nil {
-			t.Errorf("the old process's acquire got the key or waited: %v", err)
+			t.Errorf("the old process's acquire: %v; it must be ErrUnavailable before the context ends", err)
 		}
 		h.Release(nil)
 		old.end()
@@ -307,7 +307,7 @@ func TestChangeInChange(t *testing.T) {
 		for _, p := range []*process{first, next} {
 			_, h, err := p.Acquire(t.Context(), short, stays)
 			if took := time.Since(begin); err != nil || took < drain || took > drain+2*time.Second {
-				t.Errorf("process %d got a key that stays after %v: %v; it must wait, because nobody knows who held the key", p.number, took, err)
+				t.Errorf("process %d: %v after %v; it must wait for %v, because nobody knows who held the key, and get the key then", p.number, err, took, drain)
 			}
 			h.Release(nil)
 		}

@@ -48,7 +48,7 @@ func TestNodeOfAnEndedSession(t *testing.T) {
 	free(t, other.take(other.attempt("k", long)))
 }
 
-// An acquire waits for a connection, and the servers end its session meanwhile. It continues with
+// An acquire waits for a connection, and the servers have ended its session. It continues with
 // another session.
 func TestExpiryBeforeTheRequestIsSent(t *testing.T) {
 	t.Parallel()

@@ -54,7 +54,7 @@ func TestWithin(t *testing.T) {
 		<-two.Done()
 		three, cancel := l.Within(t.Context())
 		defer cancel()
-		require.Error(t, three.Err(), "a context of a closed Life has ended from the start")
+		require.Error(t, three.Err(), "a context of a closed Life must have ended from the start")
 		require.Equal(t, failed, engine.OrClosed(one, failed))
 		for _, closed := range []context.Context{two, three} {
 			require.Equal(t, driver.ErrClosed, engine.OrClosed(closed, failed))

@@ -169,7 +169,7 @@ func TestSignalIsSeenLate(t *testing.T) {
 		l := record.New(h)
 		a := acquisitionOf(driver.Condition, "k", "a:1")
 		_, err := l.Acquire(t.Context(), a)
-		require.Error(t, err, "the acquisition waits")
+		require.Error(t, err, "the acquisition must wait")
 		require.NoError(t, l.Methods().Call(t.Context(), acquisitionOf(driver.Condition, "k", "b:1"), 1))
 		time.Sleep(time.Second)
 		lease, err := l.Acquire(t.Context(), a)
@@ -192,7 +192,7 @@ func TestGrantIsSeenLate(t *testing.T) {
 			waiter := acquisition("k", "b:1")
 			waiter.Queue = true
 			_, err = l.Acquire(t.Context(), waiter)
-			require.Error(t, err, "the acquisition waits")
+			require.Error(t, err, "the acquisition must wait")
 			require.NoError(t, first.Release(t.Context(), 0))
 			time.Sleep(late)
 			writes := h.values["k"].text
@@ -360,7 +360,7 @@ func TestKeptRecordsThatCannotBeRemoved(t *testing.T) {
 			r.with.Store(nil)
 			time.Sleep(13 * time.Minute)
 			synctest.Wait()
-			require.Equal(t, ended, len(r.values) > 0, "a value of another program stays, a record is removed")
+			require.Equal(t, ended, len(r.values) > 0, "a value of another program must stay, and a record must be removed")
 		})
 	}
 }

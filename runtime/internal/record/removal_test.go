@@ -15,10 +15,11 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
-// slowWrites is a clockless engine that takes a millisecond for a write, and counts the writes at once.
+// slowWrites is a clockless engine that takes a millisecond for a write, and counts the writes that
+// are under way at the same time.
 type slowWrites struct {
 	*held
-	now, most atomic.Int64 // the number of writes at once
+	now, most atomic.Int64 // how many writes are under way, and the most that were
 }
 
 func (c *slowWrites) Swap(ctx context.Context, w record.Write) (record.Answer, error) {

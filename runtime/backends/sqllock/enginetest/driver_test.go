@@ -293,7 +293,7 @@ func TestBadConnectionMayHaveSent(t *testing.T) {
 	}
 	l := acquire(t, b, attempt("k", time.Minute))
 	forget()
-	require.NoError(t, l.Release(t.Context(), first(l)), "the first attempt had released the lock")
+	require.NoError(t, l.Release(t.Context(), first(l)), "Release failed, although its first attempt had released the lock")
 	acquire(t, b, attempt("other", time.Minute))
 	forget()
 	a := attempt("k", time.Minute)

@@ -199,7 +199,7 @@ func TestPoolerThatIsDetectedLate(t *testing.T) {
 		l := acquire(t, b, attempt("k", time.Minute))
 		looks := w.transactions.Load()
 		acquire(t, b, attempt("other", time.Minute))
-		require.Equal(t, looks, w.transactions.Load(), "one look at the sessions is enough")
+		require.Equal(t, looks, w.transactions.Load(), "the sessions were looked at again")
 		for _, c := range w.opened() {
 			require.NoError(t, c.swap())
 			t.Cleanup(func() { _ = c.Conn.Close() }) // also those that the pool had closed

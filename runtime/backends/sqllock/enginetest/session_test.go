@@ -107,7 +107,7 @@ func TestRowOfAFailedTryIsNotForgotten(t *testing.T) {
 }
 
 // The row is released in the transaction that holds the raw lock. If the transaction does not
-// commit, nothing was released, and the release does not succeed.
+// commit, it has released nothing, and does not count as a release.
 func TestReleaseThatIsRolledBack(t *testing.T) {
 	each(t, func(v variant) bool { return v.strategy == sqllock.RowLock }, func(t *testing.T, s *site) {
 		for _, ends := range []bool{false, true} { // whether the context of the release ends with the connection

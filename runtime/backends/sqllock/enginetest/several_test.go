@@ -219,7 +219,7 @@ func TestLostAnswerForSeveral(t *testing.T) {
 		leases, errs = b.AcquireAll(t.Context(), together(5)) // by another process
 		require.NoError(t, errors.Join(errs...))
 		forget()
-		require.NoError(t, errors.Join(b.ReleaseAll(t.Context(), leases, lasts(leases))...), "the first attempt had released the locks")
+		require.NoError(t, errors.Join(b.ReleaseAll(t.Context(), leases, lasts(leases))...), "the first attempt had released the locks, so this must succeed")
 		require.Zero(t, s.held())
 	})
 }

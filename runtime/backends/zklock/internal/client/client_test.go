@@ -62,7 +62,7 @@ func server(t *testing.T) (address string, conns <-chan net.Conn) {
 	return l.Addr().String(), all
 }
 
-// When the connection ends, each watch is notified once.
+// When the connection ends, each watch that was not given up is notified once.
 func TestWatchesEndWithTheConnection(t *testing.T) {
 	address, conns := server(t)
 	ready := make(chan bool, 8)
